@@ -1,0 +1,15 @@
+"""proxode: proximal implicit solvers for stiff neural ODEs in PyTorch."""
+
+from . import gradients, inner, methods
+from .api import odeint, odeint_adjoint, odeint_dense, odeint_event, solve
+from .solution import Recording, Solution, SolverError, Stats, Status, record
+
+try:
+    from ._version import __version__
+except ImportError:  # pragma: no cover
+    __version__ = "0.1.0"
+
+__all__ = [
+    "Recording", "Solution", "SolverError", "Stats", "Status", "__version__", "gradients", "inner", "methods",
+    "odeint", "odeint_adjoint", "odeint_dense", "odeint_event", "record", "solve",
+]  # fmt: skip

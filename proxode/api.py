@@ -1,0 +1,191 @@
+"""The front door: torchdiffeq's calls, and `solve` with objects."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .configure import DOOR_OPTIONS, SOLVE_OPTIONS, Configuration, configure
+from .gradients import Implicit
+from .inner import InnerSolver
+from .loop import integrate
+from .methods import Method, method_of
+from .problem import make_problem
+from .solution import Solution, SolverError, new_stats
+
+Func = Callable[..., Any]
+
+
+def odeint(
+    func: Func, y0: Any, t: Tensor, *, rtol: Any = 1e-7, atol: Any = 1e-9, method: str | Method | None = None,
+    options: dict[str, Any] | None = None, event_fn: Any = None,
+) -> Any:  # fmt: skip
+    """Integrate `dy/dt = func(t, y)`, `y(t[0]) = y0`, and return y at every time of `t`.
+
+    The call of torchdiffeq, with proximal methods for stiff problems beside the explicit ones.
+
+    Args:
+        func: `func(t, y)` returns dy/dt in the structure of y0; t is 0-dim, in the real dtype of y0.
+        y0: a tensor of any shape, or a tuple of tensors.
+        t: 1-D floating tensor, strictly increasing or decreasing.
+        rtol, atol: number, tensor, or a tuple with one for each tensor of a tuple y0.
+        method: a name of `proxode.methods.METHODS` or a method object. None is "auto".
+        options: for every method `step_size` or `grid_constructor` (fixed steps; without them a proximal or
+            fixed-step method steps from one time of `t` to the next), `max_num_steps`, `norm`. For proximal
+            methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`, `inner_max_iters`, `predictor`,
+            `gradient`. For adaptive ones `controller`, `first_step`, `min_step`, `max_step`, `safety`, `ifactor`,
+            `dfactor`, `step_t`, `jump_t`. For explicit ones `interp`, `perturb`. An unknown option warns.
+
+    Returns:
+        A tensor `(len(t), *y0.shape)`, or a tuple of them. Gradients flow to y0, t, parameters and every
+        other tensor that func captures.
+
+    Raises:
+        SolverError: where the solve could not go on; it holds the partial solution.
+    """
+    if event_fn is not None:
+        raise NotImplementedError("`event_fn` is not available yet")
+    solution = _odeint_solution(func, y0, t, rtol, atol, method, options)
+    return solution.ys
+
+
+def odeint_adjoint(
+    func: Func, y0: Any, t: Tensor, *, rtol: Any = 1e-7, atol: Any = 1e-9, method: str | Method | None = None,
+    options: dict[str, Any] | None = None, event_fn: Any = None, adjoint_rtol: Any = None, adjoint_atol: Any = None,
+    adjoint_method: str | None = None, adjoint_options: dict[str, Any] | None = None, adjoint_params: Any = None,
+) -> Any:  # fmt: skip
+    """`odeint` under the name of torchdiffeq's adjoint call.
+
+    The gradient is that of `odeint`: exact for the discrete solution, and never from integrating the state
+    backwards. It needs no adjoint solve, so the `adjoint_*` arguments have no effect yet.
+    """
+    return odeint(func, y0, t, rtol=rtol, atol=atol, method=method, options=options, event_fn=event_fn)
+
+
+def odeint_dense(
+    func: Func, y0: Any, t0: Any, t1: Any, *, rtol: Any = 1e-7, atol: Any = 1e-9,
+    method: str | Method | None = None, options: dict[str, Any] | None = None,
+) -> Callable[[Any], Any]:  # fmt: skip
+    """Integrate from t0 to t1 and return a function of time, good anywhere between them."""
+    ends = [torch.as_tensor(end, dtype=torch.float64).reshape(1) for end in (t0, t1)]
+    solution = _odeint_solution(func, y0, torch.cat(ends), rtol, atol, method, options, dense=True)
+    return solution.evaluate
+
+
+def odeint_event(
+    func: Func, y0: Any, t0: Tensor, *, event_fn: Any, reverse_time: bool = False, odeint_interface: Any = odeint,
+    **kwargs: Any,
+) -> Any:  # fmt: skip
+    """Integrate until an event. Not available yet."""
+    raise NotImplementedError("`odeint_event` is not available yet")
+
+
+def solve(
+    func: Func, y0: Any, t0: Any, t1: Any, *, method: str | Method = "auto", inner: str | InnerSolver = "auto",
+    gradient: str | Implicit = "implicit", save_at: Any = None, event: Any = None, rtol: Any = 1e-4, atol: Any = 1e-6,
+    step_size: float | None = None, per_sample: bool = False, max_steps: int = 100_000, progress: bool = False,
+    throw: bool = True, dense: bool = False, **options: Any,
+) -> Solution:  # fmt: skip
+    """Integrate from t0 to t1 with methods, inner solvers and gradients given as objects or by name.
+
+    Args:
+        save_at: times for which the state is returned, a 1-D tensor from t0 towards t1; by default t0 and t1.
+        step_size: fixed steps of this size. Proximal and fixed-step methods need it.
+        max_steps: the solve ends with `Status.MAX_STEPS` beyond it.
+        throw: raise `SolverError` where the solve could not go on; else return what was reached, with its status.
+        dense: keep every step, so that `Solution.evaluate(t)` answers for any time between t0 and t1.
+        options: as in `odeint`; an unknown one raises.
+    """
+    for name, value in (("event", event is not None), ("per_sample", per_sample), ("progress", progress)):
+        if value:
+            raise NotImplementedError(f"`{name}` is not available yet")
+    unknown = sorted(set(options) - set(SOLVE_OPTIONS))
+    if unknown:
+        raise TypeError(f"solve() got unknown options {', '.join(unknown)}; it accepts: {', '.join(SOLVE_OPTIONS)}")
+    if not isinstance(max_steps, int) or max_steps < 1:
+        raise ValueError(f"`max_steps` must be a positive integer, not {max_steps!r}")
+    chosen = method_of(method)
+    if step_size is None and not chosen.adaptive and options.get("grid_constructor") is None:
+        raise ValueError(
+            f"method {method!r} takes fixed steps: give `step_size` (or `grid_constructor`), "
+            "or choose an adaptive method such as 'dopri5'"
+        )
+    times, saved = _save_times(t0, t1, save_at)
+    options = {**options, "step_size": step_size, "inner": inner, "gradient": gradient}
+    try:
+        solution = _run(func, y0, times, rtol, atol, chosen, options, max_steps, throw, dense, strict=True)
+    except SolverError as error:
+        if error.solution is not None:
+            error.solution.keep(saved)
+        raise
+    return solution.keep(saved)
+
+
+def _save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
+    """t0, the times to save and t1 as one tensor, and which part of it the user wants back."""
+    ends = []
+    for name, end in (("t0", t0), ("t1", t1)):
+        if not isinstance(end, int | float | Tensor) or isinstance(end, bool):
+            raise TypeError(f"`{name}` must be a number or a tensor of one, not {type(end).__name__}")
+        end = torch.as_tensor(end, dtype=torch.float64)
+        if end.numel() != 1 or not math.isfinite(float(end)):
+            raise ValueError(f"`{name}` must be one finite number")
+        ends.append(end.reshape(1))
+    if float(ends[0]) == float(ends[1]):
+        raise ValueError("`t0` and `t1` are equal: there is nothing to integrate")
+    if save_at is None:
+        return torch.cat(ends), slice(0, 2)
+    if not isinstance(save_at, Tensor) or not save_at.is_floating_point() or save_at.dim() != 1 or not len(save_at):
+        raise TypeError("`save_at` must be a one-dimensional floating torch.Tensor of times")
+    save_at = save_at.to(torch.float64)
+    low, high = sorted((float(ends[0]), float(ends[1])))
+    if not bool(((save_at >= low) & (save_at <= high)).all()):
+        raise ValueError(f"`save_at` must lie between t0 and t1, {float(ends[0]):g} and {float(ends[1]):g}")
+    later = (save_at[1:] - save_at[:-1]) * (ends[1] - ends[0]).detach()
+    if not bool((later > 0).all()):
+        raise ValueError("`save_at` must be strictly monotone, from t0 towards t1")
+    first = 0 if float(save_at[0]) == float(ends[0]) else 1
+    last = 0 if float(save_at[-1]) == float(ends[1]) else 1
+    times = torch.cat([*ends[:first], save_at, *ends[2 - last :][:last]])
+    return times, slice(first, first + len(save_at))
+
+
+def _odeint_solution(
+    func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Any, options: dict[str, Any] | None, dense: bool = False
+) -> Solution:
+    if options is not None and not isinstance(options, dict):
+        raise TypeError(f"`options` must be a dict, not {type(options).__name__}")
+    options = dict(options or {})
+    chosen = method_of(method)
+    for name in sorted(set(options) - set(DOOR_OPTIONS)):
+        warnings.warn(f"unknown option {name!r} is ignored; known are: {', '.join(DOOR_OPTIONS)}", stacklevel=4)
+        del options[name]
+    intervals = max(len(t) - 1, 1) if isinstance(t, Tensor) and t.dim() == 1 else 1
+    max_steps = options.pop("max_num_steps", 2**31 - 1) * intervals  # torchdiffeq counts between two outputs
+    return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=True, dense=dense)
+
+
+def _run(
+    func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Method, options: dict[str, Any], max_steps: int,
+    throw: bool, dense: bool = False, strict: bool = False,
+) -> Solution:  # fmt: skip
+    if torch.is_inference_mode_enabled():  # func may need grad mode inside, which inference tensors do not admit
+        with torch.inference_mode(False), torch.no_grad():
+            return _run(func, y0, t, rtol, atol, method, options, max_steps, throw, dense, strict)
+    problem = make_problem(
+        func, y0, t, rtol, atol, new_stats(), implicit=method.implicit,
+        **{name: options.pop(name) for name in ("norm", "step_t", "jump_t") if name in options},
+    )  # fmt: skip
+    chosen: Configuration = configure(problem, method, options, strict=strict)
+    solution = integrate(
+        problem, chosen.method, chosen.controller, chosen.solve, max_steps=max_steps, dense=dense
+    )
+    solution.inner_tol = chosen.inner_tol
+    if solution.failure is not None and throw:
+        raise SolverError(solution.failure, solution)
+    return solution

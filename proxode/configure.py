@@ -1,0 +1,193 @@
+"""From options to objects: the method with its settings, the steps it takes, and how its equations are solved."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .controllers import Adaptive, Controller, FixedGrid
+from .gradients import gradient_of
+from .inner import ImplicitEquation, InnerResult, InnerSolver, Stop, inner_solver
+from .methods import ExplicitRungeKutta, Method, Proximal
+from .methods.base import Solve
+from .norms import tolerance_scale
+from .problem import Problem
+from .vector_field import Time, number
+
+GRID = ("step_size", "grid_constructor")
+INNER = ("inner", "inner_lr", "inner_eta", "inner_tol", "inner_stop", "inner_max_iters", "predictor", "gradient")
+STEPPING = ("controller", "first_step", "min_step", "max_step", "safety", "ifactor", "dfactor")
+EXPLICIT = ("interp", "perturb")
+PROBLEM = ("norm", "step_t", "jump_t")
+
+DOOR_OPTIONS = (*GRID, *INNER, *STEPPING, *EXPLICIT, *PROBLEM, "max_num_steps", "dtype")
+SOLVE_OPTIONS = tuple(
+    name for name in DOOR_OPTIONS if name not in ("step_size", "inner", "gradient", "max_num_steps", "dtype")
+)
+
+KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
+SNAP = 1e-6  # part of a step within which a grid point and an output time are the same
+
+
+@dataclass(frozen=True)
+class Configuration:
+    method: Method
+    controller: Controller
+    solve: Solve
+    inner_tol: float | None  # the tolerance of the inner solves: absolute if it was given, else in units of rtol, atol
+
+
+def configure(problem: Problem, method: Method, options: dict[str, Any], *, strict: bool = False) -> Configuration:
+    """`strict` raises for an option that has no meaning for the method; else a warning says so."""
+    options = {name: value for name, value in options.items() if value is not None}
+    options.pop("dtype", None)  # torchdiffeq's dtype of the time, which is float64 here
+    fixed = not method.adaptive or (strict and any(name in options for name in GRID))
+    _refuse(method, options, fixed, strict)
+    method = _with_settings(method, options)
+    controller: Controller
+    if fixed:
+        controller = FixedGrid(make_grid(problem, options.get("step_size"), options.get("grid_constructor")))
+    else:
+        settings = {name: options[name] for name in STEPPING if name in options}
+        controller = Adaptive(kind=settings.pop("controller", "pi"), **{k: float(v) for k, v in settings.items()})
+    if not method.implicit:
+        return Configuration(method, controller, _no_equations, None)
+    solve, tol = _make_solve(problem, options)
+    return Configuration(method, controller, solve, tol)
+
+
+def _refuse(method: Method, options: dict[str, Any], fixed: bool, strict: bool) -> None:
+    """Say which options have no meaning for this method."""
+    idle = {*(STEPPING if fixed else GRID), *(EXPLICIT if method.implicit else INNER)}
+    defaults = {"inner": "auto", "gradient": "implicit"}
+    useless = sorted(name for name in options if name in idle and options[name] != defaults.get(name))
+    if useless:
+        kind = "proximal" if method.implicit else "explicit"
+        message = (
+            f"{', '.join(f'`{name}`' for name in useless)} has no meaning for this {kind} method "
+            f"with {'fixed' if fixed else 'adaptive'} steps"
+        )
+        if strict:
+            raise ValueError(message + ": leave it out")
+        warnings.warn(message + " and is ignored", stacklevel=6)
+
+
+def _with_settings(method: Method, options: dict[str, Any]) -> Method:
+    if isinstance(method, Proximal) and "predictor" in options:
+        return replace(method, predictor=options["predictor"])
+    if isinstance(method, ExplicitRungeKutta):
+        return replace(method, **{name: options[name] for name in EXPLICIT if name in options})
+    return method
+
+
+def _no_equations(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
+    raise AssertionError("an explicit method has no equations to solve")
+
+
+# The grid of fixed steps
+
+
+def make_grid(problem: Problem, step_size: Any, grid_constructor: Callable[..., Any] | None) -> tuple[Time, ...]:
+    """The times between which fixed steps go: by step size, by the user's constructor, or the output times."""
+    if step_size is not None and grid_constructor is not None:
+        raise ValueError("`step_size` and `grid_constructor` exclude each other: give one of them")
+    if len(problem.ts) == 1:
+        return problem.ts
+    if grid_constructor is not None:
+        grid = _constructed(problem, grid_constructor)
+    elif step_size is not None:
+        grid = _equal_steps(problem, step_size)
+    else:
+        grid = problem.ts
+    stops = [s for s in problem.stops if number(grid[0]) < s < number(grid[-1]) and s not in map(number, grid)]
+    return tuple(sorted((*grid, *stops), key=number)) if stops else grid
+
+
+def _equal_steps(problem: Problem, step_size: Any) -> tuple[Time, ...]:
+    if isinstance(step_size, Tensor) and step_size.numel() == 1:
+        step_size = float(step_size)
+    if isinstance(step_size, bool) or not isinstance(step_size, int | float):
+        raise TypeError(f"`step_size` must be a number, not {type(step_size).__name__}")
+    if not (math.isfinite(step_size) and step_size > 0):
+        raise ValueError(f"`step_size` must be positive and finite, not {step_size} (also where t decreases)")
+    t0, t1 = problem.ts[0], problem.ts[-1]
+    count = max(1, math.ceil((number(t1) - number(t0)) / step_size - SNAP))
+    grid = [t0, *(t0 + i * float(step_size) for i in range(1, count)), t1]
+    return tuple(_snapped(grid, problem.ts, SNAP * step_size))
+
+
+def _snapped(grid: list[Time], ts: tuple[Time, ...], distance: float) -> list[Time]:
+    """The grid with points that nearly are output times replaced by them, so that nothing is interpolated there."""
+    j = 0
+    for i, point in enumerate(grid):
+        while j < len(ts) - 1 and number(ts[j]) < number(point) - distance:
+            j += 1
+        if abs(number(ts[j]) - number(point)) <= distance:
+            grid[i] = ts[j]
+    return grid
+
+
+def _constructed(problem: Problem, grid_constructor: Callable[..., Any]) -> tuple[Time, ...]:
+    grid = grid_constructor(problem.f.func, problem.structure.restore(problem.y0), problem.user_ts)
+    if not isinstance(grid, Tensor) or grid.dim() != 1 or not grid.is_floating_point() or len(grid) < 2:
+        raise TypeError("`grid_constructor` must return a one-dimensional floating tensor of at least two times")
+    grid = (grid if problem.sign > 0 else -grid).to(torch.float64)
+    points: list[Time] = list(grid.unbind()) if grid.requires_grad else grid.tolist()
+    ends = number(points[0]) == number(problem.ts[0]), number(points[-1]) == number(problem.ts[-1])
+    if not all(ends):
+        raise ValueError("`grid_constructor` must return a grid from t[0] to t[-1]")
+    if not bool((grid[1:] > grid[:-1]).all()):
+        raise ValueError("`grid_constructor` must return strictly monotone times, in the direction of t")
+    return tuple(points)
+
+
+# The inner solves
+
+
+def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float]:
+    lr, eta = (_positive(name, options.get(name)) for name in ("inner_lr", "inner_eta"))
+    if lr is not None and eta is not None:
+        raise ValueError("`inner_lr` and `inner_eta` exclude each other (lr = eta / gamma): give one of them")
+    size = problem.y0.shape[-1]
+    inner = inner_solver(options.get("inner", "auto"), size=size, lr=lr if eta is None else 1.0)
+
+    def inner_for(equation: ImplicitEquation) -> InnerSolver:
+        return inner if eta is None else inner_solver(inner, size=size, lr=eta / abs(number(equation.gamma)))
+
+    tol = _positive("inner_tol", options.get("inner_tol"))
+    kind = options.get("inner_stop", "residual")
+    if kind not in ("residual", "update"):
+        raise ValueError(f"unknown `inner_stop` {kind!r}; known are: residual, update")
+    max_iters = options.get("inner_max_iters")
+    if max_iters is not None and (isinstance(max_iters, bool) or not isinstance(max_iters, int) or max_iters < 1):
+        raise ValueError(f"`inner_max_iters` must be a positive integer, not {max_iters!r}")
+
+    def make_stop(anchor: Tensor) -> Stop:
+        if tol is not None:
+            return Stop(tol, kind, max_iters=max_iters)
+        scale = tolerance_scale(problem.rtol, problem.atol, anchor)
+        scale = scale.clamp(min=torch.finfo(scale.dtype).eps * max(float(scale.max()), 1e-30))
+        if kind == "update":
+            return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
+        return Stop(KAPPA, kind, scale, problem.norm, max_iters)
+
+    gradient = gradient_of(options.get("gradient", "implicit"))
+    return gradient.bind(inner_for, make_stop), KAPPA if tol is None else tol
+
+
+def _positive(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"`{name}` must be a number, not {type(value).__name__}")
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"`{name}` must be positive and finite, not {value}")
+    return float(value)

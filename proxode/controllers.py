@@ -1,0 +1,131 @@
+"""Where a step ends: on a given grid, or where the error allows. A controller knows no method."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .norms import Norm, tolerance_scale
+from .vector_field import Time, VectorField, number
+
+
+class Decision(NamedTuple):
+    accept: bool
+    t_next: Time  # where the next step should end
+    state: Any
+
+
+@dataclass(frozen=True)
+class FixedGrid:
+    """Steps between given times. Nothing is rejected: what cannot be solved ends the solve."""
+
+    grid: tuple[Time, ...]
+
+    retries: ClassVar[bool] = False
+
+    def start(self, t0: Time, first_step: float) -> Decision:
+        return Decision(True, self.grid[1], 1)
+
+    def next(self, t0: Time, t1: Time, ratio: float, order: int, state: int) -> Decision:
+        state = min(state + 1, len(self.grid) - 1)
+        return Decision(True, self.grid[state], state)
+
+
+class AdaptiveState(NamedTuple):
+    h: float  # the step that was proposed, before a stop may have cut it
+    ratio: float = 1.0  # error ratio of the last accepted step
+    rejected: bool = False
+
+
+CONTROLLERS = ("pi", "integral", "paper")
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Steps as long as the error allows. The error ratio is the norm of error / tolerance; up to 1 is accepted.
+
+    kind "pi" (Gustafsson 1991, with the exponents of Hairer's DOPRI5): the last two ratios steer, which keeps a
+    step that stability limits from oscillating. "integral": the last ratio alone, as torchdiffeq does. "paper": the Dormand-Prince control of the
+    paper's Appendix A, an error per unit step, `h (tol h / (2 error))^(1/k)`.
+    """
+
+    kind: str = "pi"
+    safety: float = 0.9
+    ifactor: float = 10.0
+    dfactor: float = 0.2
+    first_step: float | None = None
+    min_step: float = 0.0
+    max_step: float = math.inf
+
+    retries: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.kind not in CONTROLLERS:
+            raise ValueError(f"unknown `controller` {self.kind!r}; known are: {', '.join(CONTROLLERS)}")
+        for name, lowest in (("safety", 0.0), ("ifactor", 1.0), ("max_step", 0.0)):
+            if not getattr(self, name) > lowest:
+                raise ValueError(f"`{name}` must be above {lowest:g}, not {getattr(self, name)}")
+        if not 0.0 < self.dfactor <= 1.0:
+            raise ValueError(f"`dfactor` must be in (0, 1], not {self.dfactor}")
+        if self.first_step is not None and not self.first_step > 0.0:
+            raise ValueError(f"`first_step` must be positive, not {self.first_step}")
+        if not 0.0 <= self.min_step <= self.max_step:
+            raise ValueError(f"`min_step` must be from 0 to max_step = {self.max_step}, not {self.min_step}")
+
+    def start(self, t0: Time, first_step: float) -> Decision:
+        h = min(max(first_step, self.min_step), self.max_step)
+        return Decision(True, t0 + h, AdaptiveState(h))
+
+    def next(self, t0: Time, t1: Time, ratio: float, order: int, state: AdaptiveState) -> Decision:
+        """After a step from t0 to t1. `order` is the power of the step that the error follows."""
+        h = number(t1) - number(t0)
+        if not math.isfinite(ratio):
+            h_next = self._clamp(self.dfactor * h)
+            return Decision(False, t0 + h_next, AdaptiveState(h_next, state.ratio, True))
+        size = ratio * 2.0 / h if self.kind == "paper" else ratio
+        accept = (size <= 2.0 if self.kind == "paper" else size <= 1.0) or h <= self.min_step
+        growth = 1.0 if accept and state.rejected else self.ifactor  # right after a rejection a step does not grow
+        h_next = h * min(max(self._factor(size, order, state), self.dfactor), growth)
+        if accept:
+            if h < state.h:  # a stop had cut the step short: what was proposed before still stands
+                h_next = max(h_next, state.h)
+            h_next = self._clamp(h_next)
+            return Decision(True, t1 + h_next, AdaptiveState(h_next, max(size, 1e-4)))
+        h_next = self._clamp(min(h_next, self.safety * h))
+        return Decision(False, t0 + h_next, AdaptiveState(h_next, state.ratio, True))
+
+    def _factor(self, size: float, order: int, state: AdaptiveState) -> float:
+        if size == 0.0:
+            return self.ifactor
+        if self.kind == "paper":
+            return float(size ** (-1.0 / order))
+        if self.kind == "integral" or state.rejected or size > 1.0:
+            return float(self.safety * size ** (-1.0 / order))
+        return float(self.safety * size ** (-0.85 / order) * state.ratio ** (0.2 / order))
+
+    def _clamp(self, h: float) -> float:
+        return min(max(h, self.min_step), self.max_step)
+
+
+Controller = FixedGrid | Adaptive
+
+
+@torch.no_grad()
+def first_step(
+    f: VectorField, t0: Time, y0: Tensor, slope: Tensor, order: int, rtol: Any, atol: Any, norm: Norm, span: float
+) -> float:
+    """A first step whose error is about the tolerance (Hairer, Norsett & Wanner, II.4). One evaluation."""
+    scale = tolerance_scale(rtol, atol, y0)
+    d0, d1 = float(norm(y0 / scale).max()), float(norm(slope / scale).max())
+    h0 = 1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1
+    h0 = min(h0, span)
+    moved = f(t0 + h0, torch.add(y0, slope, alpha=h0))
+    d2 = float(norm((moved - slope) / scale).max()) / h0
+    steepest = max(d1, d2)
+    h1 = max(1e-6, h0 * 1e-3) if steepest <= 1e-15 else (0.01 / steepest) ** (1.0 / order)
+    h = min(100.0 * h0, h1, span)
+    return h if math.isfinite(h) and h > 0.0 else min(1e-6, span)

@@ -1,0 +1,162 @@
+"""The only inner loop: it iterates, counts, watches for non-finite values and decides when to stop."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..norms import Norm, rms_norm, two_norm
+from ..solution import Status
+from ..vector_field import number
+from .equation import ImplicitEquation
+
+DIVERGED = 1e8  # growth of the residual beyond its first size that no solver here comes back from
+NOISE = 4.0  # multiples of the rounding noise of the residual below which it says nothing
+PROGRESS = 0.9  # a residual below this part of the best one so far counts as progress
+
+
+@dataclass(frozen=True)
+class InnerSolver:
+    """An iteration for `r(z) = 0`, where `r(z) = z - anchor - gamma f(t, z)`.
+
+    `init` makes the state and `step` proposes the next point; the loop in `solve_equation` evaluates the residual
+    there. So an iteration costs one evaluation of f, plus the Jacobian products that a step asks for.
+    """
+
+    name: ClassVar[str] = "inner"
+    max_iters: ClassVar[int] = 5_000
+    patience: ClassVar[int] = 200  # iterations without progress after which the loop asks whether there can be any
+
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> Any:
+        """The state before the first step. `goal` is the part of the residual r that may be left in the end."""
+        raise NotImplementedError
+
+    def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The next point, given the residual r at z."""
+        raise NotImplementedError
+
+    def verdict(self, state: Any) -> Status | None:
+        """A reason to give up at once, or None."""
+        return None
+
+    def explain(self, status: Status, state: Any) -> Status:
+        """The cause of a failure, where the solver knows it better than the loop."""
+        return status
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When an inner solve is done.
+
+    `kind="residual"`: the norm of `residual / scale` is at most `tol`. `kind="update"`: the 2-norm of
+    `z^{i+1} - z^i` is at most `tol`, as in the paper.
+    """
+
+    tol: float
+    kind: str = "residual"
+    scale: Tensor | float = 1.0
+    norm: Norm = rms_norm
+    max_iters: int | None = None
+
+    def measure(self, x: Tensor) -> float:
+        return float(self.norm(x / self.scale if isinstance(self.scale, Tensor) else x).max())
+
+    def floor(self, equation: ImplicitEquation, z: Tensor) -> float:
+        """What rounding leaves of the residual at the solution: an ulp of z times the norm of I - gamma J.
+
+        With gamma |J| = 1e4 that is 1e4 ulp, though the error it stands for is one. The norm is known once a
+        solver, or a stagnation, has measured it; until then it counts as one.
+        """
+        amplification = 1.0 + abs(number(equation.gamma)) * (equation.f.last_gain or 0.0)
+        return NOISE * torch.finfo(z.dtype).eps * amplification * self.measure(z)
+
+
+@dataclass(frozen=True)
+class InnerResult:
+    """A solved equation, or the best point of a solve that failed."""
+
+    solver: str
+    z: Tensor
+    status: Status
+    iterations: int
+    size: float  # of the residual (or of the update), as it was compared with tol
+    tol: float
+    residual: Tensor | None = None  # at z, where it was evaluated
+
+    @property
+    def converged(self) -> bool:
+        return self.status.ok
+
+
+@torch.no_grad()
+def solve_equation(solver: InnerSolver, equation: ImplicitEquation, guess: Tensor, stop: Stop) -> InnerResult:
+    """Iterate until the stopping test holds; the outcome is a value, also where it is a failure."""
+    stats = equation.f.stats
+    while True:
+        products = stats.n_jvp
+        result = _iterate(solver, equation, guess, stop)
+        stats.n_inner += result.iterations
+        if result.converged or stats.n_jvp == products or not _product_is_wrong(equation, result.z):
+            break
+        equation.f.degrade()
+    stats.n_inner_failed += not result.converged
+    return result
+
+
+def _product_is_wrong(equation: ImplicitEquation, z: Tensor) -> bool:
+    """Was the solver misled? Automatic differentiation is blind to what f detached; a difference is not."""
+    if not equation.f.ladder or not bool(torch.isfinite(z).all()):
+        return False
+    r = equation.residual(z)
+    claimed = equation.derivative(z, r, r)
+    measured = equation.difference(z, r, r)
+    return bool((two_norm(claimed - measured) > 0.05 * two_norm(measured)).any())
+
+
+def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: Stop) -> InnerResult:
+    r = equation.residual(z)
+    first = size = stop.measure(r)
+    by_residual = stop.kind == "residual"
+    tol = max(stop.tol, stop.floor(equation, z)) if by_residual else stop.tol
+    if by_residual and size <= tol:
+        return InnerResult(solver.name, z, Status.SUCCESS, 0, size, tol, r)
+    if not math.isfinite(size):
+        return InnerResult(solver.name, z, Status.INNER_NON_FINITE, 0, size, tol)
+    best, best_size, best_at = (z, r), size, 0
+    status, i = Status.INNER_MAX_ITERATIONS, 0
+    state = solver.init(equation, z, r, min(tol / size, 1.0))
+    for i in range(1, (stop.max_iters or solver.max_iters) + 1):
+        z_next, state = solver.step(equation, z, r, state)
+        if not by_residual and _settled(z_next, z, tol):
+            return InnerResult(solver.name, z_next, Status.SUCCESS, i, float(two_norm(z_next - z).max()), tol)
+        z, r = z_next, equation.residual(z_next)
+        size = stop.measure(r)
+        if by_residual and size <= tol:
+            return InnerResult(solver.name, z, Status.SUCCESS, i, size, tol, r)
+        given_up = solver.verdict(state)
+        if given_up is not None:
+            status = given_up
+            break
+        if not size < DIVERGED * first:
+            status = Status.INNER_DIVERGED if math.isfinite(size) else Status.INNER_NON_FINITE
+            break
+        if size < PROGRESS * best_size:
+            best, best_size, best_at = (z, r), size, i
+        elif i - best_at >= solver.patience:
+            equation.lipschitz(*best)  # measures the noise, and so the floor
+            tol = max(tol, stop.floor(equation, best[0])) if by_residual else tol
+            if by_residual and best_size <= tol:
+                return InnerResult(solver.name, best[0], Status.SUCCESS, i, best_size, tol, best[1])
+            status = Status.INNER_STAGNATED
+            break
+    return InnerResult(solver.name, best[0], solver.explain(status, state), i, size, tol)
+
+
+def _settled(z_next: Tensor, z: Tensor, tol: float) -> bool:
+    """The paper's test |z^{i+1} - z^i| <= tol, with a floor at an ulp of the state."""
+    floor = torch.finfo(z.dtype).eps * two_norm(z_next)
+    return bool((two_norm(z_next - z) <= torch.clamp(floor, min=tol)).all())

@@ -1,0 +1,83 @@
+"""Limited-memory quasi-Newton iteration: `lbfgs`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+
+from ..norms import dot, two_norm
+from .base import InnerSolver
+from .equation import ImplicitEquation
+from .gradient import first_lr
+
+GROWTH = 2.0  # a residual that grew by more is answered by a shorter step along the same direction
+SHORTEN = 0.25
+SHORTEST = 1e-3
+CURVATURE = 1e-4  # cosine between dz and dr below which a pair is no curvature of a convex functional
+
+
+class Pair(NamedTuple):
+    dz: Tensor
+    dr: Tensor
+    dz_dr: Tensor
+
+
+class LbfgsState(NamedTuple):
+    z: Tensor
+    r: Tensor
+    pairs: tuple[Pair, ...]
+    scale: Tensor
+    direction: Tensor
+    length: float
+
+
+@dataclass(frozen=True)
+class LBFGS(InnerSolver):
+    """L-BFGS (Nocedal 1980) with unit steps, one evaluation each. `lr` sets the inverse Hessian before the
+    first pair; left out, it is measured."""
+
+    lr: float | None = None
+    memory: int = 10
+
+    name: ClassVar[str] = "lbfgs"
+
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> LbfgsState:
+        return LbfgsState(z, r, (), first_lr(self.lr, equation, z, r), r, 1.0)
+
+    def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: LbfgsState) -> tuple[Tensor, LbfgsState]:
+        pairs, scale = state.pairs, state.scale
+        if z is not state.z:
+            worse = bool((two_norm(r) > GROWTH * two_norm(state.r)).any())
+            if worse and state.length > SHORTEST:
+                length = SHORTEN * state.length
+                return state.z - length * state.direction, state._replace(length=length)
+            pairs, scale = _remember(z - state.z, r - state.r, () if worse else pairs, scale, self.memory)
+        direction = _two_loops(r, pairs, scale)
+        if not bool((dot(direction, r) > 0).all()):
+            pairs, direction = (), scale * r
+        return z - direction, LbfgsState(z, r, pairs, scale, direction, 1.0)
+
+
+def _remember(
+    dz: Tensor, dr: Tensor, pairs: tuple[Pair, ...], scale: Tensor, memory: int
+) -> tuple[tuple[Pair, ...], Tensor]:
+    """Add a pair, or forget all where the functional is not convex."""
+    dz_dr = dot(dz, dr)
+    if not bool((dz_dr > CURVATURE * two_norm(dz) * two_norm(dr)).all()):
+        return (), scale
+    return (*pairs, Pair(dz, dr, dz_dr))[-memory:], dz_dr / dot(dr, dr)
+
+
+def _two_loops(r: Tensor, pairs: tuple[Pair, ...], scale: Tensor) -> Tensor:
+    """The inverse Hessian times r."""
+    q, weights = r, []
+    for pair in reversed(pairs):
+        weight = dot(pair.dz, q) / pair.dz_dr
+        q = q - weight * pair.dr
+        weights.append(weight)
+    q = scale * q
+    for pair, weight in zip(pairs, reversed(weights), strict=True):
+        q = q + (weight - dot(pair.dr, q) / pair.dz_dr) * pair.dz
+    return q

@@ -1,0 +1,115 @@
+"""What a step knows between its ends. Each interpolant is built from references only and computes when asked."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from .vector_field import Time, number
+
+Slope = Callable[[], Tensor]  # f at an end of the step, evaluated when it is asked for
+
+
+class Interpolant(Protocol):
+    def evaluate(self, t: Time) -> Tensor: ...
+
+
+def combine(base: Tensor | None, weights: Sequence[Time], states: Sequence[Tensor]) -> Tensor:
+    """`base + sum_i weights_i states_i`, skipping exact zeros; one allocation where no graph is recorded."""
+    out, owned = base, False
+    for weight, state in zip(weights, states, strict=True):
+        if isinstance(weight, Tensor):
+            term = weight.to(state.dtype) * state
+            out, owned = term if out is None else out + term, False
+        elif weight == 0.0:
+            continue
+        elif out is None:
+            out, owned = state * weight, True
+        elif owned and not torch.is_grad_enabled():
+            out.add_(state, alpha=weight)
+        else:
+            out, owned = torch.add(out, state, alpha=weight), True
+    if out is None:
+        raise ValueError("nothing to combine")
+    return out
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Straight between the ends: order 1."""
+
+    t0: Time
+    t1: Time
+    y0: Tensor
+    y1: Tensor
+
+    def evaluate(self, t: Time) -> Tensor:
+        theta = (t - self.t0) / (self.t1 - self.t0)
+        return combine(None, (1.0 - theta, theta), (self.y0, self.y1))
+
+
+@dataclass(frozen=True)
+class Hermite:
+    """The cubic with the right values and slopes at both ends: order 3."""
+
+    t0: Time
+    t1: Time
+    y0: Tensor
+    y1: Tensor
+    slope0: Slope
+    slope1: Slope
+
+    def evaluate(self, t: Time) -> Tensor:
+        h = self.t1 - self.t0
+        theta = (t - self.t0) / h
+        rest = 1.0 - theta
+        weights = (
+            (1.0 + 2.0 * theta) * rest * rest,
+            theta * theta * (3.0 - 2.0 * theta),
+            h * theta * rest * rest,
+            -h * theta * theta * rest,
+        )
+        return combine(None, weights, (self.y0, self.y1, self.slope0(), self.slope1()))
+
+
+@dataclass(frozen=True)
+class Lagrange:
+    """The polynomial through given points; with k + 1 of them its order is k."""
+
+    ts: tuple[Time, ...]
+    ys: tuple[Tensor, ...]
+
+    def evaluate(self, t: Time) -> Tensor:
+        return combine(None, lagrange_weights(t, self.ts), self.ys)
+
+
+def lagrange_weights(t: Time, nodes: Sequence[Time]) -> list[Time]:
+    """Values at t of the polynomials that are one at their own node and zero at the others."""
+    weights: list[Time] = []
+    for i, node in enumerate(nodes):
+        weight: Time = 1.0
+        for j, other in enumerate(nodes):
+            if j != i:
+                weight = weight * (t - other) / (node - other)
+        weights.append(weight)
+    return weights
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A solution at every time: the interpolants of its steps, in order."""
+
+    start: float
+    ends: tuple[float, ...]  # of each step, increasing
+    steps: tuple[Interpolant, ...]
+
+    def evaluate(self, t: Time) -> Tensor:
+        where = number(t)
+        if not self.start <= where <= self.ends[-1]:
+            raise ValueError(f"`t` = {where:.6g} is outside of the solved interval")
+        return self.steps[bisect_left(self.ends, where)].evaluate(t)

@@ -1,0 +1,142 @@
+"""Krylov solvers of `A x = b` for a matrix that is known by its products only, for batches of rows.
+
+A right side has shape `(n,)` or `(batch, n)`; each row is a system of its own and freezes when it is solved.
+Convergence is per row, never a mean. Memory: `cg` four vectors, `gmres` its `restart` length plus three.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .norms import dot, two_norm
+
+Matvec = Callable[[Tensor], Tensor]
+
+ASYMMETRY = 1e-4  # relative; what rounding makes of a symmetric matrix is far below
+
+
+class LinearResult(NamedTuple):
+    x: Tensor
+    residual: float  # the largest |b - A x| / |b| of any row, from the recurrence
+    iterations: int
+    asymmetry: float = 0.0  # how far <A u, v> was from <u, A v>, relative (cg only)
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """numerator / denominator, and zero where a row has nothing left to solve."""
+    return torch.where(denominator != 0, numerator / denominator, torch.zeros_like(numerator))
+
+
+def cg(matvec: Matvec, b: Tensor, *, rtol: float, max_iters: int) -> LinearResult:
+    """Conjugate gradients (Hestenes & Stiefel 1952) from x = 0, for a symmetric positive definite A.
+
+    The symmetry is watched for free: `<A p', p> = <p', A p>` for each pair of neighbouring directions.
+    """
+    x, r = torch.zeros_like(b), b
+    p, rr = r, dot(r, r)
+    target = rtol * rtol * rr
+    asymmetry, worst, previous = 0.0, 1.0, None
+    for i in range(1, max_iters + 1):
+        ap = matvec(p)
+        pap = dot(p, ap)
+        if previous is not None:
+            defect = (dot(ap, previous[0]) - dot(p, previous[1])).abs()
+            size = two_norm(ap) * two_norm(previous[0]) + two_norm(p) * two_norm(previous[1])
+            asymmetry = max(asymmetry, float(_ratio(defect, size).max()))
+        active = rr > target
+        alpha = torch.where(active, _ratio(rr, pap), torch.zeros_like(rr))
+        x = x + alpha * p
+        r = r - alpha * ap
+        rr_next = dot(r, r)
+        worst = float(_ratio(rr_next, target).max())
+        if not worst > 1.0 or not bool((pap[active] > 0).all()):
+            break
+        if asymmetry > ASYMMETRY and rtol * worst**0.5 > 1.0 and i >= 10:
+            break  # the residual is above |b| and there is no theory that would bring it down
+        previous = (p, ap)
+        p = r + _ratio(rr_next, rr) * p
+        rr = rr_next
+    return LinearResult(x, rtol * worst**0.5, i, asymmetry)
+
+
+def gmres(matvec: Matvec, b: Tensor, *, rtol: float, max_iters: int, restart: int = 40) -> LinearResult:
+    """Restarted GMRES (Saad & Schultz 1986) from x = 0. Each new vector is orthogonalised twice against the basis
+    as one block; the small triangular problem lives on the host, for it is asked for its residual every time."""
+    x, r = torch.zeros_like(b), b
+    target = rtol * two_norm(b)
+    total = 0
+    while True:
+        dx, left, used = _gmres_cycle(matvec, r, target, min(restart, max_iters - total))
+        x = x + dx
+        total += used
+        worst = float(_ratio(left, target).max())
+        if not worst > 1.0 or total >= max_iters or used < restart:
+            return LinearResult(x, rtol * worst, total)
+        r = b - matvec(x)
+
+
+def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tuple[Tensor, Tensor, int]:
+    """Up to `length` Arnoldi steps: the correction, the norm of the residual that it leaves, the steps taken."""
+    beta = two_norm(r)
+    basis = r.new_zeros(*r.shape[:-1], length + 1, r.shape[-1])
+    basis[..., 0, :] = _ratio(r, beta.expand_as(r))
+    triangles = [Triangle(first) for first in beta.flatten().tolist()]
+    targets = target.flatten().tolist()
+    for k in range(1, length + 1):
+        w, v = matvec(basis[..., k - 1, :]).unsqueeze(-1), basis[..., :k, :]
+        c = v @ w
+        w = w - v.mT @ c
+        again = v @ w
+        w = (w - v.mT @ again).squeeze(-1)
+        size = two_norm(w)
+        basis[..., k, :] = _ratio(w, size.expand_as(w))
+        columns = torch.cat([(c + again).squeeze(-1), size], -1).reshape(-1, k + 1).tolist()
+        for triangle, column in zip(triangles, columns, strict=True):
+            triangle.add(column)
+        if all(triangle.done(goal) for triangle, goal in zip(triangles, targets, strict=True)):
+            break
+    c = r.new_tensor([triangle.solve() for triangle in triangles]).reshape(*r.shape[:-1], k, 1)
+    left = r.new_tensor([triangle.residual for triangle in triangles]).reshape(beta.shape)
+    return (basis[..., :k, :].mT @ c).squeeze(-1), left, k
+
+
+class Triangle:
+    """The least-squares problem of one Arnoldi process, kept triangular by Givens rotations, in plain floats."""
+
+    def __init__(self, beta: float) -> None:
+        self.columns: list[list[float]] = []
+        self.rotations: list[tuple[float, float]] = []
+        self.rhs = [beta]
+        self.broken = beta == 0.0
+
+    @property
+    def residual(self) -> float:
+        return abs(self.rhs[-1])
+
+    def done(self, target: float) -> bool:
+        return self.broken or not self.residual > target
+
+    def add(self, column: list[float]) -> None:
+        size = math.hypot(*column)
+        for i, (cos, sin) in enumerate(self.rotations):
+            upper, lower = column[i], column[i + 1]
+            column[i], column[i + 1] = cos * upper + sin * lower, cos * lower - sin * upper
+        length = math.hypot(column[-2], column[-1])
+        cos, sin = (column[-2] / length, column[-1] / length) if length > 0.0 else (1.0, 0.0)
+        self.broken = self.broken or not abs(column[-1]) > 1e-14 * size  # the space is complete
+        self.rotations.append((cos, sin))
+        self.columns.append([*column[:-2], length])
+        self.rhs[-1:] = [cos * self.rhs[-1], -sin * self.rhs[-1]]
+
+    def solve(self) -> list[float]:
+        x: list[float] = [0.0] * len(self.columns)
+        for i in reversed(range(len(x))):
+            known = sum(self.columns[j][i] * x[j] for j in range(i + 1, len(x)))
+            diagonal = self.columns[i][i]
+            x[i] = (self.rhs[i] - known) / diagonal if diagonal != 0.0 else 0.0
+        return x

@@ -1,0 +1,176 @@
+"""The only loop over time: method.step, the controller accepts or rejects, outputs are taken, costs are booked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .controllers import Adaptive, Controller, first_step
+from .interpolation import Interpolant, Pieces
+from .methods.base import Method, Solve, Step
+from .norms import tolerance_scale
+from .problem import Problem
+from .solution import Failure, Solution, Status
+from .vector_field import Time, number
+
+NEARLY = 1e-9  # part of a step below which the rest of the way to a stop is not worth a step of its own
+
+
+@dataclass
+class Trajectory:
+    """What has been reached so far: the outputs, and every step's interpolant where a dense result is wanted."""
+
+    problem: Problem
+    dense: bool
+    ys: list[Tensor] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    steps: list[Interpolant] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        return len(self.ys) == len(self.problem.ts)
+
+    def take(self, t1: Time, step: Step) -> None:
+        """The outputs up to t1."""
+        end, ts = number(t1), self.problem.ts
+        while not self.complete and number(ts[len(self.ys)]) <= end:
+            t = ts[len(self.ys)]
+            self.ys.append(step.y1 if number(t) == end else step.interpolant.evaluate(t))
+        if self.dense:
+            self.ends.append(end)
+            self.steps.append(step.interpolant)
+
+    def solution(self, failure: Failure | None) -> Solution:
+        problem = self.problem
+        status = Status.SUCCESS if failure is None else failure.status
+        ts = problem.user_ts[: len(self.ys)]
+        return Solution(ts, problem.restore(self.ys), problem.stats, status, failure, dense=self._dense())
+
+    def _dense(self) -> Callable[[Any], Any] | None:
+        if not self.steps:
+            return None
+        problem, pieces = self.problem, Pieces(number(self.problem.ts[0]), tuple(self.ends), tuple(self.steps))
+
+        def evaluate(t: Any) -> Any:
+            times = torch.as_tensor(t, dtype=torch.float64)
+            inner = times if problem.sign > 0 else -times
+            points = inner.reshape(-1).unbind() if inner.requires_grad else inner.reshape(-1).tolist()
+            ys = torch.stack([pieces.evaluate(point) for point in points])
+            return problem.structure.restore(ys, *times.shape)
+
+        return evaluate
+
+
+def integrate(
+    problem: Problem, method: Method, controller: Controller, solve: Solve, *, max_steps: int, dense: bool = False
+) -> Solution:
+    """Step from the first time to the last. Every outcome is a `Solution`, with the part that was reached."""
+    path = Trajectory(problem, dense, [problem.y0])
+    if path.complete:
+        return path.solution(None)
+    f, stats = problem.f, problem.stats
+    t, y = problem.ts[0], problem.y0
+    history = method.init(f, t, y)
+    _, t1, state = controller.start(t, _first_step(problem, method, controller, history))
+    stops = [*(s for s in problem.stops if number(t) < s < number(problem.ts[-1])), problem.ts[-1]]
+    while not path.complete:
+        t1 = _not_beyond(t, t1, stops[0]) if controller.retries else t1
+        failure = _cannot_step(stats.n_steps, max_steps, t, t1)
+        if failure is not None:
+            return path.solution(_located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}"))
+        problem.notify("callback_step", t, y, t1)
+        stats.n_steps += 1
+        step = method.step(f, t, t1, history, solve, side=_side(problem, t, t1))
+        ratio = _error_ratio(problem, y, step)
+        if not controller.retries and not math.isfinite(ratio):
+            return path.solution(_step_failure(problem, method, t, t1, y, step))
+        accept, t_next, state = controller.next(t, t1, ratio, _error_power(method), state)
+        if not accept:
+            stats.n_rejected += 1
+            problem.notify("callback_reject_step", t, y, t1)
+            t1 = t_next
+            continue
+        stats.n_accepted += 1
+        problem.notify("callback_accept_step", t, y, t1)
+        path.take(t1, step)
+        t, y, history = t1, step.y1, step.history
+        if number(t) in problem.jumps:
+            history = method.after_jump(history)
+        if number(t) >= number(stops[0]):
+            stops.pop(0)
+        t1 = t_next
+    return path.solution(None)
+
+
+def _first_step(problem: Problem, method: Method, controller: Controller, history: Any) -> float:
+    if not isinstance(controller, Adaptive):
+        return 0.0
+    if controller.first_step is not None:
+        return controller.first_step
+    t0, span = problem.ts[0], number(problem.ts[-1]) - number(problem.ts[0])
+    slope = history.slope.detach()
+    power, rtol, atol = _error_power(method), problem.rtol, problem.atol
+    return first_step(problem.f, number(t0), problem.y0.detach(), slope, power, rtol, atol, problem.norm, span)
+
+
+def _error_power(method: Method) -> int:
+    """The power of the step that the error estimate follows: one more than the order of the embedded solution."""
+    tableau = getattr(method, "tableau", None)
+    error_order = getattr(tableau, "error_order", None)
+    return (error_order if error_order is not None else method.order) + 1
+
+
+def _not_beyond(t: Time, t1: Time, stop: Time) -> Time:
+    """t1, or the stop if the step would cross it or all but reach it."""
+    h = number(t1) - number(t)
+    return stop if number(t1) + NEARLY * h >= number(stop) else t1
+
+
+def _side(problem: Problem, t0: Time, t1: Time) -> int:
+    return int(bool(problem.jumps) and (number(t0) in problem.jumps or number(t1) in problem.jumps))
+
+
+def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time) -> Status | None:
+    if n_steps >= max_steps:
+        return Status.MAX_STEPS
+    return None if number(t1) > number(t) else Status.STEP_UNDERFLOW
+
+
+@torch.no_grad()
+def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
+    """The error in units of the tolerance; infinite where the step is no step at all, zero where none is known."""
+    if step.failure is not None:
+        return math.inf
+    if step.error is None:
+        return 0.0 if math.isfinite(float(step.y1.detach().abs().sum())) else math.inf
+    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+    ratio = float(problem.norm(step.error / scale).max())
+    if step.error_low is None or ratio == 0.0:
+        return ratio
+    low = float(problem.norm(step.error_low / scale).max())
+    return ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
+
+
+def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:
+    inner = step.failure
+    if inner is None:
+        return _located(Status.NON_FINITE, problem, t0, t1, f"method {method.name}, {_largest(y0)} before the step")
+    detail = (
+        f"method {method.name}, inner solver {inner.solver} after {inner.iterations} iterations: "
+        f"last residual {inner.size:.3g}, tolerance {inner.tol:.3g}, {_largest(y0)} before the step"
+    )
+    return _located(inner.status, problem, t0, t1, detail)
+
+
+def _largest(y: Tensor) -> str:
+    return f"largest |y| {float(y.detach().abs().max()):.3g}"
+
+
+def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:
+    h = number(t1) - number(t0)
+    return Failure(status, problem.sign * number(t0), problem.stats.n_steps, h, detail)

@@ -1,0 +1,42 @@
+"""Methods: from (t0, t1, history) to a step. `METHODS` holds them by the names users write."""
+
+from __future__ import annotations
+
+from .base import History, Method, Proximal, Step
+from .bdf import BDF, bdf_coefficients
+from .dirk import BackwardEuler, CrankNicolson, MultiStage, Sdirk
+from .explicit import ExplicitRungeKutta
+from .explicit_tableaus import EXPLICIT
+from .proximal_tableaus import MULTISTAGE
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        *(ExplicitRungeKutta(tableau) for tableau in EXPLICIT.values()),
+        BackwardEuler(),
+        CrankNicolson(),
+        *(BDF(max_order=k) for k in range(1, 6)),
+        *(MultiStage(tableau=tableau) for tableau in MULTISTAGE.values()),
+    )
+}
+
+AUTO = "dopri5"  # until there is a method that tells stiff from not
+
+
+def method_of(method: str | Method | None) -> Method:
+    """The method that a name (or an object) asks for; None and "auto" are the default."""
+    if isinstance(method, Method):
+        return method
+    if method is None or method == "auto":
+        return METHODS[AUTO]
+    if not isinstance(method, str):
+        raise TypeError(f"`method` must be a name or a Method, not {type(method).__name__}")
+    if method not in METHODS:
+        raise ValueError(f"unknown `method` {method!r}; known are: auto, {', '.join(METHODS)}")
+    return METHODS[method]
+
+
+__all__ = [
+    "BDF", "METHODS", "BackwardEuler", "CrankNicolson", "ExplicitRungeKutta", "History", "Method", "MultiStage",
+    "Proximal", "Sdirk", "Step", "bdf_coefficients", "method_of",
+]  # fmt: skip

@@ -1,0 +1,113 @@
+"""What a method is: from (t0, t1, history) to a step. It makes equations and never learns who solves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from ..inner import ImplicitEquation, InnerResult
+from ..interpolation import Interpolant, combine, lagrange_weights
+from ..vector_field import Time, VectorField, number
+
+Solve = Callable[[ImplicitEquation, Tensor], InnerResult]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step from t0 to t1. `error` estimates the local error of y1, where the method has an estimate;
+    a second one of lower order (`error_low`) makes the first more careful. `failure` is an equation that
+    could not be solved: y1 is then only the best that was found."""
+
+    y1: Tensor
+    history: Any
+    interpolant: Interpolant
+    error: Tensor | None = None
+    error_low: Tensor | None = None
+    failure: InnerResult | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """`init` makes the history and `step` goes from t0 to t1 with it; nothing is written on the method."""
+
+    implicit: ClassVar[bool] = False
+    adaptive: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def order(self) -> int:
+        raise NotImplementedError
+
+    def init(self, f: VectorField, t0: Time, y0: Tensor) -> Any:
+        raise NotImplementedError
+
+    def step(self, f: VectorField, t0: Time, t1: Time, history: Any, solve: Solve, side: int = 0) -> Step:
+        """`side` = 1 says that f may jump at t0 and t1 and is meant from inside the step."""
+        raise NotImplementedError
+
+    def after_jump(self, history: Any) -> Any:
+        """The history without what a jump of f has made void."""
+        return history
+
+
+class History(NamedTuple):
+    """The last points of a proximal method, newest first, and f at the newest where it is known."""
+
+    ts: tuple[Time, ...]
+    ys: tuple[Tensor, ...]
+    slope: Tensor | None = None
+
+    def push(self, t: Time, y: Tensor, slope: Tensor | None, length: int) -> History:
+        return History((t, *self.ts)[:length], (y, *self.ys)[:length], slope)
+
+    def extrapolate(self, t: Time, points: int) -> Tensor:
+        """The polynomial through the newest `points` points, at t: a guess that a stiff f cannot blow up."""
+        ts = [number(node) for node in self.ts[:points]]
+        return combine(None, lagrange_weights(number(t), ts), self.ys[:points]).detach()
+
+
+PREDICTORS = ("extrapolate", "previous")
+
+
+@dataclass(frozen=True)
+class Proximal(Method):
+    """A method whose steps are equations `z = anchor + gamma f(t, z)`.
+
+    `predictor` makes the first guess of each: "extrapolate" through past points, or "previous", the last known
+    state, as in the paper.
+    """
+
+    predictor: str = "extrapolate"
+
+    implicit: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.predictor not in PREDICTORS:
+            raise ValueError(f"unknown `predictor` {self.predictor!r}; known are: {', '.join(PREDICTORS)}")
+
+    @property
+    def points(self) -> int:
+        """How many past points the method or its predictor uses."""
+        return 1 if self.predictor == "previous" else min(self.order + 1, 4)
+
+    def init(self, f: VectorField, t0: Time, y0: Tensor) -> History:
+        return History((t0,), (y0,))
+
+    def after_jump(self, history: History) -> History:
+        return History(history.ts[:1], history.ys[:1])
+
+    def guess(self, t: Time, history: History, previous: Tensor) -> Tensor:
+        if self.predictor == "previous" or len(history.ts) == 1:
+            return previous.detach()
+        return history.extrapolate(t, min(self.order + 1, 4))
+
+
+def slope_after(equation: ImplicitEquation, result: InnerResult) -> Tensor | None:
+    """f at the solution, from the residual that closed the solve; None where that was not evaluated."""
+    return None if result.residual is None else equation.velocity(result.z, result.residual)

@@ -1,0 +1,128 @@
+"""Explicit Runge-Kutta methods, with fixed steps or an embedded error estimate; the data is in the tableaus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+
+from ..interpolation import Hermite, Interpolant, Linear, combine
+from ..vector_field import Time, VectorField, number
+from .base import Method, Solve, Step
+from .explicit_tableaus import EXPLICIT
+from .tableaus import ExplicitTableau
+
+INTERPOLANTS = ("linear", "cubic")
+
+
+class ExplicitHistory(NamedTuple):
+    y: Tensor
+    slope: Tensor | None  # f at y, where the last step has evaluated it
+
+
+@dataclass(frozen=True)
+class ExplicitRungeKutta(Method):
+    """`k_i = f(t0 + c_i h, y0 + h sum_j a_ij k_j)`, `y1 = y0 + h sum_i b_i k_i`.
+
+    Between the steps it follows the tableau's own continuous extension; `interp` = "linear" or "cubic"
+    takes the straight line or the Hermite cubic instead.
+    """
+
+    tableau: ExplicitTableau = field(default_factory=lambda: EXPLICIT["dopri5"])
+    interp: str | None = None
+    perturb: bool = False
+
+    implicit: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.interp is not None and self.interp not in INTERPOLANTS:
+            raise ValueError(f"unknown interpolation {self.interp!r} (`interp`); known are: {', '.join(INTERPOLANTS)}")
+
+    @property
+    def name(self) -> str:
+        return self.tableau.name
+
+    @property
+    def order(self) -> int:
+        return self.tableau.order
+
+    @property
+    def adaptive(self) -> bool:  # type: ignore[override]
+        return self.tableau.b_error is not None
+
+    def init(self, f: VectorField, t0: Time, y0: Tensor) -> ExplicitHistory:
+        return ExplicitHistory(y0, f(t0, y0) if self.adaptive else None)  # the first step size needs it
+
+    def after_jump(self, history: ExplicitHistory) -> ExplicitHistory:
+        return ExplicitHistory(history.y, None)
+
+    def step(
+        self, f: VectorField, t0: Time, t1: Time, history: ExplicitHistory, solve: Solve, side: int = 0
+    ) -> Step:
+        tableau, h = self.tableau, t1 - t0
+        y0 = history.y
+        inside = 1 if self.perturb else side
+        stages = [f(t0, y0, side=inside) if history.slope is None else history.slope]
+        y = y0
+        for c, row in zip(tableau.c[1:], tableau.a[1:], strict=True):
+            y = combine(y0, [h * a for a in row], stages)
+            at_end = c == 1.0
+            stages.append(f(t1 if at_end else t0 + c * h, y, side=-inside if at_end else 0))
+        y1 = y if tableau.fsal else combine(y0, [h * b for b in tableau.b], stages)
+        slope = stages[-1] if tableau.fsal and not inside else None
+        return Step(
+            y1,
+            ExplicitHistory(y1, slope),
+            self._interpolant(f, t0, t1, y0, y1, stages),
+            error=_error(h, tableau.b_error, stages),
+            error_low=_error(h, tableau.b_error_low, stages),
+        )
+
+    def _interpolant(
+        self, f: VectorField, t0: Time, t1: Time, y0: Tensor, y1: Tensor, stages: list[Tensor]
+    ) -> Interpolant:
+        if self.interp == "linear":
+            return Linear(t0, t1, y0, y1)
+        if self.interp == "cubic":
+            return Hermite(t0, t1, y0, y1, lambda: stages[0], lambda: f(t1, y1))
+        return ContinuousExtension(f, self.tableau, t0, t1, y0, stages)
+
+
+def _error(h: Time, weights: tuple[float, ...] | None, stages: list[Tensor]) -> Tensor | None:
+    """The error estimate steers the step and is not differentiated."""
+    if weights is None:
+        return None
+    return combine(None, [number(h) * w for w in weights], [k.detach() for k in stages])
+
+
+@dataclass(frozen=True)
+class ContinuousExtension:
+    """`y0 + h sum_i b_i(theta) k_i`, with the extra stages that some tableaus need, evaluated once if at all."""
+
+    f: VectorField
+    tableau: ExplicitTableau
+    t0: Time
+    t1: Time
+    y0: Tensor
+    stages: list[Tensor]
+
+    def evaluate(self, t: Time) -> Tensor:
+        h = self.t1 - self.t0
+        known = len(self.stages) - self.tableau.stages
+        for c, row in zip(self.tableau.c_dense[known:], self.tableau.a_dense[known:], strict=True):
+            y = combine(self.y0, [h * a for a in row], self.stages)
+            self.stages.append(self.f(self.t0 + c * h, y))
+        theta = (t - self.t0) / h
+        dense = self.tableau.dense
+        if dense is None:
+            raise ValueError(f"{self.tableau.name} has no continuous extension")
+        return combine(self.y0, [h * _horner(row, theta) for row in dense], self.stages)
+
+
+def _horner(row: tuple[float, ...], theta: Time) -> Time:
+    """`sum_j row_j theta^(j+1)`."""
+    value: Time = 0.0
+    for coefficient in reversed(row):
+        value = (value + coefficient) * theta
+    return value

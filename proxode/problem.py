@@ -1,0 +1,191 @@
+"""Normalise at the door, restore at the exit: one flat state, increasing float64 times, checked arguments."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .norms import Norm, rms_norm
+from .solution import Stats
+from .structure import Structure
+from .vector_field import Time, VectorField
+
+State = Tensor | tuple[Tensor, ...]
+CALLBACKS = ("callback_step", "callback_accept_step", "callback_reject_step")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`dy/dt = f(t, y)` on a flat state, from ts[0] to ts[-1], with outputs at every ts."""
+
+    f: VectorField
+    y0: Tensor
+    ts: tuple[Time, ...]  # increasing
+    user_ts: Tensor  # as the user gave them
+    rtol: float | Tensor
+    atol: float | Tensor
+    norm: Norm
+    structure: Structure
+    stats: Stats
+    stops: tuple[float, ...] = ()  # times that no step crosses
+    jumps: tuple[float, ...] = ()  # those of them where f is discontinuous
+    callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    @property
+    def sign(self) -> float:
+        return -1.0 if self.f.reverse else 1.0
+
+    def notify(self, name: str, t0: Time, y0: Tensor, t1: Time) -> None:
+        callback = self.callbacks.get(name)
+        if callback is not None:
+            where = torch.tensor(self.sign * float(t0), dtype=torch.float64)
+            dt = torch.tensor(float(t1) - float(t0), dtype=torch.float64)
+            callback(where, self.structure.restore(y0), dt)
+
+    def restore(self, ys: list[Tensor]) -> Any:
+        return self.structure.restore(torch.stack(ys), len(ys))
+
+
+def make_problem(
+    func: Callable[..., Any], y0: Any, t: Any, rtol: Any, atol: Any, stats: Stats, *,
+    norm: Callable[[Any], Any] | None = None, step_t: Any = None, jump_t: Any = None, implicit: bool = False,
+) -> Problem:  # fmt: skip
+    """Check what the user gave and bring it into the solver's form."""
+    if not callable(func):
+        raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
+    structure, flat = _check_state(y0, implicit)
+    user_ts = _check_times(t, flat)
+    reverse = len(user_ts) > 1 and bool(user_ts[0] > user_ts[1])
+    ts = -user_ts if reverse else user_ts
+    times: tuple[Time, ...]
+    times = tuple(ts.to(torch.float64).unbind()) if ts.requires_grad else tuple(ts.to(torch.float64).tolist())
+    jumps = _check_marks("jump_t", jump_t, reverse)
+    steps = _check_marks("step_t", step_t, reverse)
+    if set(jumps) & set(steps):
+        raise ValueError("`step_t` and `jump_t` must not share times")
+    return Problem(
+        f=VectorField(func, structure, stats, reverse=reverse),
+        y0=flat,
+        ts=times,
+        user_ts=user_ts,
+        rtol=_check_tolerance("rtol", rtol, structure, flat),
+        atol=_check_tolerance("atol", atol, structure, flat),
+        norm=_make_norm(norm, structure),
+        structure=structure,
+        stats=stats,
+        stops=tuple(sorted((*jumps, *steps))),
+        jumps=jumps,
+        callbacks={name: getattr(func, name) for name in CALLBACKS if hasattr(func, name)},
+    )
+
+
+def _check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
+    if not isinstance(y0, Tensor | tuple):
+        raise TypeError(f"`y0` must be a torch.Tensor or a tuple of them, not {type(y0).__name__}")
+    parts = y0 if isinstance(y0, tuple) else (y0,)
+    if not parts:
+        raise ValueError("`y0` is an empty tuple: there is nothing to integrate")
+    for i, part in enumerate(parts):
+        name = f"`y0[{i}]`" if isinstance(y0, tuple) else "`y0`"
+        if not isinstance(part, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, not {type(part).__name__}")
+        if not (part.is_floating_point() or part.is_complex()):
+            raise TypeError(f"{name} must have a floating dtype, not {part.dtype}: convert it, e.g. y0.float()")
+        if part.device != parts[0].device:
+            raise ValueError(f"{name} is on {part.device}, but the first part of `y0` is on {parts[0].device}")
+        if not bool(torch.isfinite(part.detach()).all()):
+            raise ValueError(f"{name} holds nan or infinite values")
+    structure = Structure.of(y0)
+    flat = structure.flatten(y0)
+    if flat.numel() == 0:
+        raise ValueError("`y0` has no elements")
+    if implicit and flat.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"`y0` is {flat.dtype}, but proximal methods work on float32 and float64: convert it "
+            "(torch.view_as_real for complex states) or use an explicit method"
+        )
+    if not flat.requires_grad:
+        flat = flat.clone() if flat.is_inference() else flat.detach()
+    return structure, flat
+
+
+def _check_times(t: Any, flat: Tensor) -> Tensor:
+    if not isinstance(t, Tensor):
+        raise TypeError(f"`t` must be a torch.Tensor, not {type(t).__name__}: torch.tensor([t0, ..., t1])")
+    if not t.is_floating_point():
+        raise TypeError(f"`t` must have a floating dtype, not {t.dtype}: write the times as 0., 1. or use t.double()")
+    if t.dim() != 1 or len(t) == 0:
+        raise ValueError(f"`t` must be one-dimensional and not empty, but its shape is {tuple(t.shape)}")
+    if not bool(torch.isfinite(t.detach()).all()):
+        raise ValueError("`t` holds nan or infinite values")
+    later = t[1:] - t[:-1]
+    if not (bool((later > 0).all()) or bool((later < 0).all())):
+        raise ValueError("`t` must be strictly increasing or strictly decreasing")
+    if t.device != flat.device:
+        warnings.warn(f"`t` is on {t.device} and y0 on {flat.device}: t is moved there", stacklevel=4)
+        t = t.to(flat.device)
+    return t.clone() if t.is_inference() else t
+
+
+def _check_marks(name: str, marks: Any, reverse: bool) -> tuple[float, ...]:
+    if marks is None:
+        return ()
+    if not isinstance(marks, Tensor) or not marks.is_floating_point() or marks.dim() != 1:
+        raise TypeError(f"`{name}` must be a one-dimensional floating torch.Tensor of times")
+    if marks.requires_grad:
+        raise ValueError(f"`{name}` must not require a gradient")
+    return tuple(sorted(-mark if reverse else mark for mark in marks.double().tolist()))
+
+
+def _check_tolerance(name: str, tol: Any, structure: Structure, flat: Tensor) -> float | Tensor:
+    if isinstance(tol, tuple | list):
+        if not structure.is_tuple or len(tol) != len(structure.shapes):
+            raise ValueError(f"`{name}` is a tuple of {len(tol)}, so y0 must be a tuple of as many tensors")
+        parts = [_check_tolerance(f"{name}[{i}]", part, structure, flat) for i, part in enumerate(tol)]
+        return torch.cat([
+            torch.as_tensor(part, dtype=flat.dtype.to_real(), device=flat.device).reshape(-1).expand(size)
+            for part, size in zip(parts, structure.sizes, strict=True)
+        ])  # fmt: skip
+    if isinstance(tol, Tensor):
+        if tol.requires_grad:
+            raise ValueError(f"`{name}` must not require a gradient")
+        if not bool(torch.isfinite(tol).all()) or bool((tol < 0).any()):
+            raise ValueError(f"`{name}` must be finite and not negative")
+        if tol.numel() == 1:
+            return float(tol)
+        tol = tol.detach().to(dtype=flat.dtype.to_real(), device=flat.device)
+        if structure.is_tuple or "[" in name:
+            return tol.reshape(-1)
+        try:
+            return tol.expand(structure.shapes[0]).reshape(-1)
+        except RuntimeError:
+            raise ValueError(f"`{name}` of shape {tuple(tol.shape)} does not fit y0") from None
+    if isinstance(tol, bool) or not isinstance(tol, int | float):
+        raise TypeError(f"`{name}` must be a number, a tensor or a tuple of them, not {type(tol).__name__}")
+    if not (math.isfinite(tol) and tol >= 0):
+        raise ValueError(f"`{name}` must be finite and not negative, not {tol}")
+    return float(tol)
+
+
+def _make_norm(norm: Callable[[Any], Any] | None, structure: Structure) -> Norm:
+    """The user's norm on the user's structure; by default the RMS, of the worst part if the state is a tuple."""
+    if norm is not None:
+
+        def users(x: Tensor) -> Tensor:
+            return torch.as_tensor(norm(structure.restore(x))).abs().reshape(1)
+
+        return users
+    if not structure.is_tuple:
+        return rms_norm
+
+    def worst_part(x: Tensor) -> Tensor:
+        sizes: Sequence[Tensor] = [rms_norm(part) for part in structure.parts(x)]
+        return torch.stack(list(sizes)).amax(0)
+
+    return worst_part

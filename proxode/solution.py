@@ -1,0 +1,215 @@
+"""What a solve returns: its values, what they cost, and how it ended."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+from torch import Tensor
+
+
+class Status(Enum):
+    """How a solve ended. Each member carries its message and what to try."""
+
+    SUCCESS = ("the solve reached the last time", "")
+    MAX_STEPS = (
+        "the number of steps reached its limit",
+        "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, or, if the problem is stiff, "
+        "use a proximal method such as 'bdf2' with a `step_size`",
+    )
+    STEP_UNDERFLOW = (
+        "underflow in dt: the step became smaller than the rounding of the time",
+        "f may be discontinuous, non-finite or too stiff for this method: try a proximal method, "
+        "loosen rtol and atol, or use float64",
+    )
+    NON_FINITE = (
+        "a value became nan or infinite",
+        "take smaller steps, check f at the state named here, or use a proximal method if the problem is stiff",
+    )
+    INNER_MAX_ITERATIONS = (
+        "the inner solver used all its iterations without reaching its tolerance",
+        "raise `inner_max_iters`, loosen `inner_tol`, take smaller steps, or choose a faster inner solver "
+        "('newton_krylov', or 'newton' for small states)",
+    )
+    INNER_DIVERGED = (
+        "the inner solver diverged",
+        "take smaller steps, lower `inner_lr` or leave it out, or choose 'newton_krylov' ('newton' for small states)",
+    )
+    INNER_OUTSIDE_RADIUS = (
+        "the fixed-point iteration expands: gamma times the Lipschitz constant of f is not below one",
+        "take smaller steps or choose another inner solver: 'anderson', 'newton_krylov', 'fr'",
+    )
+    INNER_NOT_SYMMETRIC = (
+        "the Jacobian of f is not symmetric, which conjugate gradients need",
+        "choose 'newton_krylov', 'anderson', or 'newton' for small states",
+    )
+    INNER_STAGNATED = (
+        "the inner solver stopped making progress above its tolerance",
+        "loosen `inner_tol`, take smaller steps, use float64, or choose 'newton_krylov' ('newton' for small states)",
+    )
+    INNER_NON_FINITE = (
+        "the inner solver met a nan or infinite value",
+        "take smaller steps, lower `inner_lr` or leave it out, or check f at the state named here",
+    )
+
+    BACKWARD_NOT_CONVERGED = (
+        "the transposed linear solve of the gradient did not converge",
+        "take smaller steps or use float64; if the incoming gradient holds nan, look at the loss",
+    )
+
+    def __init__(self, message: str, advice: str) -> None:
+        self.message = message
+        self.advice = advice
+
+    @property
+    def ok(self) -> bool:
+        return self is Status.SUCCESS
+
+
+@dataclass
+class Stats:
+    """What a solve cost. An evaluation of f, a Jacobian-vector and a vector-Jacobian product count one each,
+    and a dense Jacobian counts its columns (in `n_jac`). Hence, always,
+
+        nfe_forward + nfe_backward == n_f + n_jvp + n_vjp + n_jac
+    """
+
+    nfe_forward: int = 0
+    nfe_backward: int = 0
+    n_steps: int = 0
+    n_accepted: int = 0
+    n_rejected: int = 0
+    n_inner: int = 0
+    n_inner_failed: int = 0
+    n_f: int = 0
+    n_jvp: int = 0
+    n_vjp: int = 0
+    n_jac: int = 0
+    backward: bool = field(default=False, repr=False, compare=False)  # which of the two nfe is counting
+
+    def count(self, kind: str, number: int = 1) -> None:
+        """Book `number` products of one kind ('n_f', 'n_jvp', 'n_vjp', 'n_jac') and the NFE they are."""
+        setattr(self, kind, getattr(self, kind) + number)
+        if self.backward:
+            self.nfe_backward += number
+        else:
+            self.nfe_forward += number
+
+    @contextmanager
+    def counting_backward(self) -> Iterator[None]:
+        before, self.backward = self.backward, True
+        try:
+            yield
+        finally:
+            self.backward = before
+
+
+COUNTERS = tuple(f.name for f in fields(Stats) if f.name != "backward")
+
+
+class Recording:
+    """The sum of the statistics of every solve made inside `record()`; it goes on counting in backward."""
+
+    def __init__(self) -> None:
+        self.solves: list[Stats] = []
+
+    def __getattr__(self, name: str) -> int:
+        if name in COUNTERS:
+            return sum(getattr(stats, name) for stats in self.solves)
+        raise AttributeError(name)
+
+    def __repr__(self) -> str:
+        return f"Recording({len(self.solves)} solves, " + ", ".join(f"{n}={getattr(self, n)}" for n in COUNTERS) + ")"
+
+
+_recordings: contextvars.ContextVar[tuple[Recording, ...]] = contextvars.ContextVar("recordings", default=())
+
+
+@contextmanager
+def record() -> Iterator[Recording]:
+    """Collect the statistics of every solve made inside the block.
+
+        with proxode.record() as stats:
+            y = proxode.odeint(f, y0, t, method="bdf2")
+        print(stats.nfe_forward)
+
+    Blocks may be nested. What a backward pass costs is added whenever it runs, also after the block.
+    """
+    recording = Recording()
+    token = _recordings.set((*_recordings.get(), recording))
+    try:
+        yield recording
+    finally:
+        _recordings.reset(token)
+
+
+def new_stats() -> Stats:
+    """Statistics of one solve, known to every `record()` block that is open."""
+    stats = Stats()
+    for recording in _recordings.get():
+        recording.solves.append(stats)
+    return stats
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where and why a solve could not go on."""
+
+    status: Status
+    t: float
+    step: int
+    step_size: float
+    detail: str = ""
+
+    def __str__(self) -> str:
+        where = f"at t = {self.t:.6g}, step {self.step} of size {self.step_size:.3g}"
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.status.message}, {where}{detail}. What to try: {self.status.advice}."
+
+
+@dataclass
+class Solution:
+    """The outcome of `solve`. `ys[i]` is the state at `ts[i]`, in the structure of y0 (a tuple if y0 was one).
+
+    With `throw=False` a solve that could not go on returns what it reached: `status` says why it ended and
+    `ts`, `ys` hold the output times that were passed.
+    """
+
+    ts: Tensor
+    ys: Any
+    stats: Stats
+    status: Status = Status.SUCCESS
+    failure: Failure | None = None
+    inner_tol: float | None = None
+    dense: Callable[[Any], Any] | None = field(default=None, repr=False)
+
+    def evaluate(self, t: Any) -> Any:
+        """The state at a time t between the first and the last, or at each of several, stacked in front."""
+        if self.dense is None:
+            raise ValueError("this solution kept no steps to evaluate between: solve with dense=True")
+        return self.dense(t)
+
+    def keep(self, part: slice) -> Solution:
+        """Only the outputs of this part."""
+        self.ts = self.ts[part]
+        self.ys = tuple(y[part] for y in self.ys) if isinstance(self.ys, tuple) else self.ys[part]
+        return self
+
+    @property
+    def message(self) -> str:
+        return str(self.failure) if self.failure is not None else self.status.message
+
+
+class SolverError(RuntimeError):
+    """A solve that could not go on. `.status` says how it ended, `.t` where, `.solution` holds what was reached
+    (None if it happened in backward)."""
+
+    def __init__(self, failure: Failure, solution: Solution | None) -> None:
+        super().__init__(str(failure))
+        self.status = failure.status
+        self.t = failure.t
+        self.solution = solution

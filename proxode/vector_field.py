@@ -1,0 +1,227 @@
+"""The only caller of the user's f: it evaluates, differentiates and counts.
+
+f may do nearly anything: call `autograd.grad` on its own input, be a custom `autograd.Function`, detach.
+Products with its Jacobian therefore climb down a ladder: forward mode, double backward, finite difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+
+from .norms import dot, rms_norm
+from .solution import Stats
+from .structure import Structure
+
+Time = float | Tensor  # a float64 0-dim tensor where the gradient with respect to t is wanted
+
+
+
+def number(t: Time) -> float:
+    """t as a plain float, off any graph."""
+    return float(t.detach()) if isinstance(t, Tensor) else t
+
+
+JACOBIAN_CHUNK = 512  # rows of a dense Jacobian made in one batched backward pass
+
+
+class VectorField:
+    """`f(t, y)` on flat states, with Jacobian products, for one solve."""
+
+    def __init__(
+        self,
+        func: Callable[[Tensor, Any], Any],
+        structure: Structure,
+        stats: Stats,
+        *,
+        reverse: bool = False,
+    ) -> None:
+        self.func = func
+        self.structure = structure
+        self.stats = stats
+        self.reverse = reverse  # time runs backwards: integrate dy/ds = -f(-s, y)
+        self.ladder: list[Callable[..., Tensor | None]] = [self._jvp_forward, self._jvp_double_backward]
+        self.last_gain: float | None = None  # what `gain` measured last in this solve
+        self._clock: tuple[Any, Tensor] | None = None
+        self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
+
+    def __call__(self, t: Time, y: Tensor, side: int = 0) -> Tensor:
+        """f at (t, y). `side` = +1 or -1 looks just after or just before t, for an f that jumps there."""
+        self.stats.count("n_f")
+        if torch.is_grad_enabled():
+            out = self._evaluate(t, y, side)
+            if out.requires_grad:
+                out.register_hook(self._count_backward)
+            return out
+        # f may set flags on its input or return a graph even now: it gets an alias, and we keep no graph.
+        return self._evaluate(t, y.detach(), side).detach()
+
+    def _evaluate(self, t: Time, y: Tensor, side: int = 0) -> Tensor:
+        out = self.func(self._time(t, y, side), self.structure.restore(y))
+        out = self._flat_output(out, y)
+        return -out if self.reverse else out
+
+    def _count_backward(self, grad: Tensor) -> None:
+        with self.stats.counting_backward():
+            self.stats.count("n_vjp")
+
+    def _time(self, t: Time, y: Tensor, side: int) -> Tensor:
+        """t as the user sees it: 0-dim, in the real dtype of the state, running in the user's direction."""
+        dtype = y.dtype.to_real()
+        if isinstance(t, Tensor):
+            clock = (-t if self.reverse else t).to(dtype=dtype, device=y.device)
+        else:
+            if self._clock is None or self._clock[0] != (t, dtype):
+                sign = -1.0 if self.reverse else 1.0
+                self._clock = ((t, dtype), torch.tensor(sign * t, dtype=dtype, device=y.device))
+            clock = self._clock[1].detach()
+        if side:
+            inf = math.inf if (side > 0) != self.reverse else -math.inf
+            ulp = torch.nextafter(clock.detach(), torch.full_like(clock, inf)) - clock.detach()
+            clock = clock + ulp
+        return clock
+
+    def _flat_output(self, out: Any, y: Tensor) -> Tensor:
+        check_output(out, self.structure, y)
+        if not self.structure.is_tuple:
+            if self._last is not None and self._last[0].data_ptr() == out.data_ptr() and self._last[1] != out._version:
+                raise ValueError(
+                    "func wrote its result into a tensor that it had returned before: it must return a new tensor "
+                    "each time, for the solver keeps the values of several calls"
+                )
+            self._last = (out.detach(), out._version)
+        flat = self.structure.flatten(out)
+        return flat if flat.dtype == y.dtype else flat.to(y.dtype)
+
+    # Products with the Jacobian df/dy
+
+    def jvp(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None = None) -> Tensor:
+        """J v at (t, y), by the first way that f admits; `f0 = f(t, y)` spares an evaluation in the last."""
+        self.stats.count("n_jvp")
+        while self.ladder:
+            product = self.ladder[0](t, y.detach(), v)
+            if product is not None:
+                return product
+            self.ladder.pop(0)
+        return self.difference(t, y, v, f0)
+
+    def _jvp_forward(self, t: Time, y: Tensor, v: Tensor) -> Tensor | None:
+        try:
+            with torch.no_grad(), forward_ad.dual_level():
+                out = self._evaluate(t, forward_ad.make_dual(y, v))
+                tangent = forward_ad.unpack_dual(out).tangent
+        except Exception:  # whatever f dislikes about dual numbers; its own errors come out of a plain call
+            return None
+        # No tangent: f does not depend on y, or it detached its input. A finite difference tells.
+        return None if tangent is None else tangent.detach()
+
+    def _jvp_double_backward(self, t: Time, y: Tensor, v: Tensor) -> Tensor | None:
+        try:
+            with torch.enable_grad():
+                z = y.detach().requires_grad_()
+                out = self._evaluate(t, z)
+                u = torch.zeros_like(out, requires_grad=True)
+                (pulled,) = torch.autograd.grad(out, z, u, create_graph=True)
+                (pushed,) = torch.autograd.grad(pulled, u, v)
+        except Exception:
+            return None
+        return pushed.detach()
+
+    def difference(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None) -> Tensor:
+        """(f(y + e v) - f(y)) / e, with e for half the digits (Brown & Saad 1990)."""
+        if f0 is None:
+            f0 = self(t, y)
+        size = rms_norm(v)
+        if not bool((size > 0).all()):
+            size = torch.where(size > 0, size, torch.ones_like(size))
+        e = torch.finfo(y.dtype).eps ** 0.5 * (1.0 + rms_norm(y)) / size
+        with torch.no_grad():
+            return (self._evaluate(t, (y + e * v).detach()).detach() - f0) / e
+
+    def jacobian(self, t: Time, y: Tensor) -> Tensor:
+        """The dense df/dy, `(n, n)`, by rows from batched or single backward passes, or by differences."""
+        n = y.shape[-1]
+        self.stats.count("n_jac", n)
+        with torch.enable_grad():
+            z = y.detach().requires_grad_()
+            out = self._evaluate(t, z)
+            if out.requires_grad:
+                rows = _rows_batched(out, z)
+                if rows is None:
+                    rows = _rows_one_by_one(out, z)
+                if rows is not None:
+                    return rows
+        f0 = out.detach()
+        eye = torch.eye(n, dtype=y.dtype, device=y.device)
+        return torch.stack([self.difference(t, y, column, f0) for column in eye], dim=1)
+
+    def degrade(self) -> bool:
+        """Give up the present way to make products; False if there is no other left."""
+        if self.ladder:
+            self.ladder.pop(0)
+            return True
+        return False
+
+    def gain(self, t: Time, y: Tensor, f0: Tensor) -> float:
+        """|J v| / |v| for a rough v of random signs: what an ulp of noise in y does to f, and about half
+        the largest eigenvalue for a Laplacian. One evaluation."""
+        generator = torch.Generator().manual_seed(0)
+        signs = torch.randint(0, 2, y.shape[-1:], generator=generator).to(y) * 2 - 1
+        self.stats.count("n_f")
+        product = self.difference(t, y, signs.expand_as(y), f0)
+        self.last_gain = float((dot(product, product) / dot(signs, signs)).max().sqrt())
+        return self.last_gain
+
+
+def check_output(out: Any, structure: Structure, y: Tensor) -> None:
+    """Raise if what func returned is not a derivative of the state."""
+    if not structure.is_tuple and isinstance(out, Tensor) and out.shape == structure.shapes[0] and out.dtype == y.dtype:
+        return
+    if structure.is_tuple:
+        if not isinstance(out, tuple | list) or len(out) != len(structure.shapes):
+            got = f"{len(out)} parts" if isinstance(out, tuple | list) else type(out).__name__
+            raise TypeError(f"func must return a tuple of {len(structure.shapes)} tensors, like y0, but it returned {got}")
+        parts = tuple(out)
+    else:
+        parts = (out,)
+    for i, (part, shape) in enumerate(zip(parts, structure.shapes, strict=True)):
+        where = f" in part {i}" if structure.is_tuple else ""
+        if not isinstance(part, Tensor):
+            raise TypeError(f"func must return a tensor{where}, but it returned {type(part).__name__}")
+        if part.shape != shape:
+            raise ValueError(
+                f"func returned shape {tuple(part.shape)}{where} for a state of shape {tuple(shape)}: "
+                "it must return dy/dt in the shape of y0"
+            )
+        if not (part.is_floating_point() or part.is_complex()) or (part.is_complex() and not y.is_complex()):
+            raise TypeError(
+                f"func returned {part.dtype}{where} for a state of {y.dtype}: it must return dy/dt in y0's dtype"
+            )
+
+
+def _rows_batched(out: Tensor, z: Tensor) -> Tensor | None:
+    eye = torch.eye(out.shape[-1], dtype=out.dtype, device=out.device)
+    try:
+        chunks = [
+            torch.autograd.grad(out, z, rows, retain_graph=True, is_grads_batched=True)[0]
+            for rows in eye.split(JACOBIAN_CHUNK)
+        ]
+    except Exception:  # a backward without a batching rule
+        return None
+    return torch.cat(chunks).detach()
+
+
+def _rows_one_by_one(out: Tensor, z: Tensor) -> Tensor | None:
+    rows = []
+    for unit in torch.eye(out.shape[-1], dtype=out.dtype, device=out.device):
+        try:
+            (row,) = torch.autograd.grad(out, z, unit, retain_graph=True)
+        except RuntimeError:  # out does not depend on z in autograd's eyes
+            return None
+        rows.append(row)
+    return torch.stack(rows).detach()
