@@ -36,10 +36,11 @@ def odeint(
         rtol, atol: number, tensor, or a tuple with one for each tensor of a tuple y0.
         method: a name of `proxode.methods.METHODS` or a method object. None is "auto".
         options: for every method `step_size` or `grid_constructor` (fixed steps; without them a proximal or
-            fixed-step method steps from one time of `t` to the next), `max_num_steps`, `norm`. For proximal
-            methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`, `inner_max_iters`, `predictor`,
-            `gradient`. For adaptive ones `controller`, `first_step`, `min_step`, `max_step`, `safety`, `ifactor`,
-            `dfactor`, `step_t`, `jump_t`. For explicit ones `interp`, `perturb`. An unknown option warns.
+            fixed-step method steps from one time of `t` to the next), `max_num_steps` (between two output times),
+            `norm`. For proximal methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`,
+            `inner_max_iters`, `predictor`, `gradient`. For adaptive ones `controller`, `first_step`, `min_step`,
+            `max_step`, `safety`, `ifactor`, `dfactor`. For explicit ones `interp`, `perturb`. `step_t` and `jump_t`
+            are times that no step crosses, at `jump_t` f is discontinuous. An unknown option warns.
 
     Returns:
         A tensor `(len(t), *y0.shape)`, or a tuple of them. Gradients flow to y0, t, parameters and every

@@ -1,8 +1,9 @@
-"""The command line: `proxode demo`. No mathematics here: commands show and write what experiments give."""
+"""The command line: `proxode demo`, `proxode inner`. No mathematics here: commands show and write what experiments give."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from rich.table import Table
 
 from ._version import __version__
 from .paper import diffusion
+from .paper import inner as inner_experiment
 from .paper.report import write_json
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -52,7 +54,7 @@ def demo(
 ) -> None:
     """Solve the diffusion equation with proximal and explicit methods: errors, cost and a picture."""
     console = Console()
-    problem = diffusion.Diffusion(points=32 if quick else 128)
+    problem = diffusion.Diffusion(diffusion.QUICK_POINTS) if quick else diffusion.Diffusion()
     runs = _selected(diffusion.all_runs(quick), method or [])
     rows = _run_all(console, problem, runs)
     for data in diffusion.INITIAL_DATA:
@@ -66,6 +68,43 @@ def demo(
     report = json.loads(path.read_text())
     _write_table(console, report, path.with_suffix(".md"))
     _draw(console, report, path.with_suffix(".png"))
+
+
+@app.command()
+def inner(
+    out: Annotated[Path, typer.Option(help="Folder for inner.json, inner.png and inner_paths.png.")] = Path("demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="A small problem and few stiffnesses.")] = False,
+) -> None:
+    """Solve one implicit step with every inner solver: how the cost grows with the stiffness, in pictures."""
+    console = Console()
+    with console.status("one step of diffusion, every inner solver"):
+        rows = inner_experiment.run(out, quick)
+    console.print(_slopes(rows))
+    for name in ("inner.json", "inner.png", "inner_paths.png"):
+        _say_written(console, out / name)
+
+
+def _slopes(rows: list[dict[str, Any]]) -> Table:
+    """Evaluations at each stiffness, and the exponent with which they grow."""
+    costs = [row for row in rows if row["kind"] == "cost"]
+    stiffnesses = [s for s in dict.fromkeys(row["stiffness"] for row in costs) if math.log10(s).is_integer()]
+    table = Table(title="NFE against gamma * lambda_max; a dash where the solver says that it cannot", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("solver", no_wrap=True)
+    table.add_column("data", no_wrap=True)
+    for stiffness in stiffnesses:
+        table.add_column(f"{stiffness:g}", justify="right")
+    table.add_column("slope", justify="right")
+    for data, solver in dict.fromkeys((row["data"], row["solver"]) for row in costs):
+        own = [row for row in costs if (row["data"], row["solver"]) == (data, solver)]
+        found = {row["stiffness"]: row for row in own}
+        cells = [_evaluations(found[stiffness]) for stiffness in stiffnesses]
+        slope = inner_experiment.slope(own)
+        table.add_row(solver, data, *cells, "-" if slope is None else f"{slope:.2f}")
+    return table
+
+
+def _evaluations(row: dict[str, Any]) -> str:
+    return f"{row['nfe']:,}" if row["status"] == "SUCCESS" else "-"
 
 
 def _selected(runs: list[diffusion.Run], methods: list[str]) -> list[diffusion.Run]:

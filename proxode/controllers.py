@@ -49,8 +49,8 @@ class Adaptive:
     """Steps as long as the error allows. The error ratio is the norm of error / tolerance; up to 1 is accepted.
 
     kind "pi" (Gustafsson 1991, with the exponents of Hairer's DOPRI5): the last two ratios steer, which keeps a
-    step that stability limits from oscillating. "integral": the last ratio alone, as torchdiffeq does. "paper": the Dormand-Prince control of the
-    paper's Appendix A, an error per unit step, `h (tol h / (2 error))^(1/k)`.
+    step that stability limits from oscillating. "integral": the last ratio alone, as torchdiffeq does. "paper":
+    the Dormand-Prince control of the paper's Appendix A, an error per unit step, `h (tol h / (2 error))^(1/k)`.
     """
 
     kind: str = "pi"

@@ -10,7 +10,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from .norms import two_norm
 from .vector_field import Time, number
+
+UNRESOLVED = 4.0  # length of step * slope, in sizes of the state
 
 Slope = Callable[[], Tensor]  # f at an end of the step, evaluated when it is asked for
 
@@ -55,7 +58,11 @@ class Linear:
 
 @dataclass(frozen=True)
 class Hermite:
-    """The cubic with the right values and slopes at both ends: order 3."""
+    """The cubic with the right values and slopes at both ends: order 3.
+
+    Where a slope would carry further over the step than the state is large, the step has jumped over a fast
+    transient, and the cubic would overshoot by as much: then the straight line is the better answer.
+    """
 
     t0: Time
     t1: Time
@@ -66,6 +73,10 @@ class Hermite:
 
     def evaluate(self, t: Time) -> Tensor:
         h = self.t1 - self.t0
+        slopes = self.slope0(), self.slope1()
+        size = max(float(two_norm(y.detach()).max()) for y in (self.y0, self.y1))
+        if any(number(h) * float(two_norm(slope.detach()).max()) > UNRESOLVED * size for slope in slopes):
+            return Linear(self.t0, self.t1, self.y0, self.y1).evaluate(t)
         theta = (t - self.t0) / h
         rest = 1.0 - theta
         weights = (
@@ -74,7 +85,7 @@ class Hermite:
             h * theta * rest * rest,
             -h * theta * theta * rest,
         )
-        return combine(None, weights, (self.y0, self.y1, self.slope0(), self.slope1()))
+        return combine(None, weights, (self.y0, self.y1, *slopes))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Structure:
 
     def flatten(self, y: Any) -> Tensor:
         if not self.is_tuple:
-            return y.reshape(-1)  # type: ignore[no-any-return]
+            return y.reshape(-1)
         return torch.cat([part.reshape(-1) for part in y])
 
     def restore(self, flat: Tensor, *lead: int) -> Any:

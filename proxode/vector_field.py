@@ -20,14 +20,13 @@ from .structure import Structure
 
 Time = float | Tensor  # a float64 0-dim tensor where the gradient with respect to t is wanted
 
+GAIN_LASTS = 10  # equations for which a measured gain is good enough
+JACOBIAN_CHUNK = 512  # rows of a dense Jacobian made in one batched backward pass
 
 
 def number(t: Time) -> float:
     """t as a plain float, off any graph."""
     return float(t.detach()) if isinstance(t, Tensor) else t
-
-
-JACOBIAN_CHUNK = 512  # rows of a dense Jacobian made in one batched backward pass
 
 
 class VectorField:
@@ -47,6 +46,7 @@ class VectorField:
         self.reverse = reverse  # time runs backwards: integrate dy/ds = -f(-s, y)
         self.ladder: list[Callable[..., Tensor | None]] = [self._jvp_forward, self._jvp_double_backward]
         self.last_gain: float | None = None  # what `gain` measured last in this solve
+        self._gain_age = 0
         self._clock: tuple[Any, Tensor] | None = None
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
 
@@ -167,14 +167,18 @@ class VectorField:
             return True
         return False
 
-    def gain(self, t: Time, y: Tensor, f0: Tensor) -> float:
+    def gain(self, t: Time, y: Tensor, f0: Tensor, *, fresh: bool = False) -> float:
         """|J v| / |v| for a rough v of random signs: what an ulp of noise in y does to f, and about half
-        the largest eigenvalue for a Laplacian. One evaluation."""
+        the largest eigenvalue for a Laplacian. One evaluation, every so often: in between the last value serves."""
+        if self.last_gain is not None and not fresh and self._gain_age < GAIN_LASTS:
+            self._gain_age += 1
+            return self.last_gain
         generator = torch.Generator().manual_seed(0)
         signs = torch.randint(0, 2, y.shape[-1:], generator=generator).to(y) * 2 - 1
         self.stats.count("n_f")
         product = self.difference(t, y, signs.expand_as(y), f0)
         self.last_gain = float((dot(product, product) / dot(signs, signs)).max().sqrt())
+        self._gain_age = 0
         return self.last_gain
 
 
@@ -185,7 +189,8 @@ def check_output(out: Any, structure: Structure, y: Tensor) -> None:
     if structure.is_tuple:
         if not isinstance(out, tuple | list) or len(out) != len(structure.shapes):
             got = f"{len(out)} parts" if isinstance(out, tuple | list) else type(out).__name__
-            raise TypeError(f"func must return a tuple of {len(structure.shapes)} tensors, like y0, but it returned {got}")
+            count = len(structure.shapes)
+            raise TypeError(f"func must return a tuple of {count} tensors, like y0, but it returned {got}")
         parts = tuple(out)
     else:
         parts = (out,)

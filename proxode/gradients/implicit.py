@@ -46,11 +46,28 @@ class Implicit:
 
     def attach(self, equation: ImplicitEquation, z: Tensor) -> Tensor:
         """z with the graph of the equation that it solves."""
-        here = _Cut.apply(z.detach().requires_grad_())
+        here: Tensor = _Cut.apply(z.detach().requires_grad_())  # type: ignore[no-untyped-call]
         image = equation.image(here)
+        if not (equation.anchor.requires_grad or _reaches_a_leaf(image, here)):
+            return z
         rtol = torch.finfo(z.dtype).eps ** 0.75 if self.rtol is None else self.rtol
-        attached: Tensor = _Solution.apply(image, z.detach(), _Link(equation, image, here, rtol))
+        link = _Link(equation, image, here, rtol)
+        attached: Tensor = _Solution.apply(image, z.detach(), link)  # type: ignore[no-untyped-call]
         return attached
+
+
+def _reaches_a_leaf(image: Tensor, here: Tensor) -> bool:
+    """Does the image depend on a tensor that wants a gradient, other than by way of z?"""
+    seen, ahead = {None, here.grad_fn}, [image.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node in seen or node is None:
+            continue
+        if hasattr(node, "variable"):  # where autograd accumulates into a leaf
+            return True
+        seen.add(node)
+        ahead.extend(parent for parent, _ in node.next_functions)
+    return False
 
 
 class _Link(NamedTuple):

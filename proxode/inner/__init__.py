@@ -21,7 +21,7 @@ INNER: dict[str, InnerSolver] = {
     )
 }  # fmt: skip
 
-DENSE_LIMIT = 32  # states up to this size get dense Newton from `auto`
+DENSE_LIMIT = 64  # states up to this size get dense Newton from `auto`
 
 
 def inner_solver(inner: str | InnerSolver, *, size: int, lr: float | None = None) -> InnerSolver:
@@ -45,7 +45,21 @@ def inner_solver(inner: str | InnerSolver, *, size: int, lr: float | None = None
 
 
 __all__ = [
-    "INNER", "Anderson", "FixedPoint", "FletcherReeves", "GradientDescent", "ImplicitEquation", "InnerResult",
-    "InnerSolver", "LBFGS", "Nesterov", "Newton", "NewtonCG", "NewtonKrylov", "Restart", "Stop", "inner_solver",
+    "INNER",
+    "LBFGS",
+    "Anderson",
+    "FixedPoint",
+    "FletcherReeves",
+    "GradientDescent",
+    "ImplicitEquation",
+    "InnerResult",
+    "InnerSolver",
+    "Nesterov",
+    "Newton",
+    "NewtonCG",
+    "NewtonKrylov",
+    "Restart",
+    "Stop",
+    "inner_solver",
     "solve_equation",
 ]  # fmt: skip

@@ -54,7 +54,10 @@ class Anderson(InnerSolver):
         return z_bar - state.lr * r_bar, AndersonState(z, r, moves, changes, state.lr)
 
 
-def _least_residual(z: Tensor, r: Tensor, moves: tuple[Tensor, ...], changes: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+def _least_residual(
+    z: Tensor, r: Tensor, moves: tuple[Tensor, ...], changes: tuple[Tensor, ...]
+) -> tuple[Tensor, Tensor]:
+    """The point in the span of the moves with the least residual, if the residual were linear; and that residual."""
     s, y = torch.stack(moves, -2), torch.stack(changes, -2)
     weights, vectors = torch.linalg.eigh(y @ y.mT)
     cut = 1e3 * torch.finfo(r.dtype).eps * weights[..., -1:]

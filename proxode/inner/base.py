@@ -39,6 +39,10 @@ class InnerSolver:
         """The next point, given the residual r at z."""
         raise NotImplementedError
 
+    def iterate(self, z: Tensor, state: Any) -> Tensor:
+        """The iterate that belongs to the point z which `step` proposed; they differ where z is a trial."""
+        return z
+
     def verdict(self, state: Any) -> Status | None:
         """A reason to give up at once, or None."""
         return None
@@ -126,13 +130,15 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         return InnerResult(solver.name, z, Status.SUCCESS, 0, size, tol, r)
     if not math.isfinite(size):
         return InnerResult(solver.name, z, Status.INNER_NON_FINITE, 0, size, tol)
-    best, best_size, best_at = (z, r), size, 0
+    best, best_size, best_at, at = (z, r), size, 0, z
     status, i = Status.INNER_MAX_ITERATIONS, 0
     state = solver.init(equation, z, r, min(tol / size, 1.0))
     for i in range(1, (stop.max_iters or solver.max_iters) + 1):
         z_next, state = solver.step(equation, z, r, state)
-        if not by_residual and _settled(z_next, z, tol):
-            return InnerResult(solver.name, z_next, Status.SUCCESS, i, float(two_norm(z_next - z).max()), tol)
+        if not by_residual:
+            before, at = at, solver.iterate(z_next, state)
+            if at is not before and _settled(at, before, tol):
+                return InnerResult(solver.name, at, Status.SUCCESS, i, float(two_norm(at - before).max()), tol)
         z, r = z_next, equation.residual(z_next)
         size = stop.measure(r)
         if by_residual and size <= tol:
@@ -147,7 +153,7 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         if size < PROGRESS * best_size:
             best, best_size, best_at = (z, r), size, i
         elif i - best_at >= solver.patience:
-            equation.lipschitz(*best)  # measures the noise, and so the floor
+            equation.lipschitz(*best, fresh=True)  # measures the noise, and so the floor
             tol = max(tol, stop.floor(equation, best[0])) if by_residual else tol
             if by_residual and best_size <= tol:
                 return InnerResult(solver.name, best[0], Status.SUCCESS, i, best_size, tol, best[1])

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..norms import dot, two_norm
 from .base import InnerSolver
 from .equation import ImplicitEquation
-from .gradient import DescentState, GradientDescent, first_lr
+from .gradient import DescentState, GradientDescent, first_lr, first_reach
 
 CHECK_DROP = 0.1  # a predicted residual that fell to this part is checked by an evaluation
 LINEAR = 0.1  # a prediction that was off by less than this counts as right
@@ -36,6 +37,7 @@ class ConjugateState(NamedTuple):
     alpha: Tensor
     rr: Tensor
     checked: Tensor  # |r|^2 when it was last known and not predicted
+    reach: Tensor  # how far a move may go
     failures: int = 0
 
 
@@ -68,7 +70,7 @@ class FletcherReeves(InnerSolver):
         rr = dot(r, r)
         if self.lr is not None:
             return FixedState(r * 0, rr)
-        return ConjugateState(Point.START, z, r, r, first_lr(None, equation, z, r), rr, rr)
+        return ConjugateState(Point.START, z, r, r, first_lr(None, equation, z, r), rr, rr, first_reach(z))
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: State) -> tuple[Tensor, State]:
         if isinstance(state, FixedState):
@@ -83,6 +85,9 @@ class FletcherReeves(InnerSolver):
             return _after_check(z, r, state)
         return _after_trial(r, state)
 
+    def iterate(self, z: Tensor, state: State) -> Tensor:
+        return state.z if isinstance(state, ConjugateState) else z
+
     def _fixed(self, z: Tensor, r: Tensor, state: FixedState) -> tuple[Tensor, FixedState]:
         rr = dot(r, r)
         p = r + (rr / state.rr) * state.p
@@ -90,7 +95,8 @@ class FletcherReeves(InnerSolver):
 
 
 def _trial(state: ConjugateState) -> tuple[Tensor, ConjugateState]:
-    return state.z - state.alpha * state.p, state._replace(point=Point.TRIAL)
+    alpha = torch.minimum(state.alpha, state.reach / two_norm(state.p))
+    return state.z - alpha * state.p, state._replace(point=Point.TRIAL, alpha=alpha)
 
 
 def _after_check(z: Tensor, r: Tensor, state: ConjugateState) -> tuple[Tensor, ConjugateState]:
@@ -105,31 +111,42 @@ def _after_trial(r: Tensor, state: ConjugateState) -> tuple[Tensor, ConjugateSta
     """To the minimum along p, and on in the next conjugate direction."""
     ap = (state.r - r) / state.alpha
     slope, curvature = dot(state.r, state.p), dot(state.p, ap)
-    alpha = slope / curvature
+    if not bool((curvature > 0).all()):
+        return _on_from_trial(r, state)
+    furthest = state.reach / two_norm(state.p)
+    alpha = torch.minimum(slope / curvature, furthest)
     r_next = state.r - alpha * ap
     rr = dot(r_next, r_next)
-    if not bool(((alpha > 0) & (slope > 0) & (rr <= BLOW_UP**2 * state.rr)).all()):
+    if not bool(((slope > 0) & (rr <= BLOW_UP**2 * state.rr)).all()):
         return _least_residual(ap, r, state)
     z_next = state.z - alpha * state.p
-    turned = dot(r_next, state.r).abs() > POWELL * rr
-    p = r_next + (rr / state.rr).where(~turned, 0.0) * state.p
+    held = alpha >= furthest
+    turned = ~held & (dot(r_next, state.r).abs() > POWELL * rr)
+    p = r_next + (rr / state.rr).where(~(turned | held), 0.0) * state.p
+    reach = torch.where(held, 2.0 * state.reach, state.reach)
     failures = state.failures + bool((turned & (rr > state.rr)).any())
-    state = ConjugateState(Point.CHECK, z_next, r_next, p, alpha, rr, state.checked, failures)
+    state = ConjugateState(Point.CHECK, z_next, r_next, p, alpha, rr, state.checked, reach, failures)
     fallen = bool((rr <= CHECK_DROP**2 * state.checked).all())
     if fallen or bool((rr > state.checked).any()):
         return z_next, state
     return _trial(state)
 
 
+def _on_from_trial(r: Tensor, state: ConjugateState) -> tuple[Tensor, ConjugateState]:
+    """No minimum ahead on this line, which only falls: keep the trial point, and go on from it with longer steps."""
+    z, rr = state.z - state.alpha * state.p, dot(r, r)
+    return _trial(ConjugateState(Point.TRIAL, z, r, r, 2.0 * state.alpha, rr, rr, state.reach, state.failures + 1))
+
+
 def _least_residual(ap: Tensor, r: Tensor, state: ConjugateState) -> tuple[Tensor, ConjugateState]:
-    """No minimum along p: go where the residual is least on that line, which always helps, and start again."""
+    """No use in the minimum along p: go where the residual is least on that line and start again."""
     apap = dot(ap, ap)
     alpha = (dot(state.r, ap) / apap).where(apap > 0, 0.0)
     z, r = state.z - alpha * state.p, state.r - alpha * ap
     rr = dot(r, r)
     length = alpha.abs().where(alpha != 0, 0.5 * state.alpha)
-    return z, ConjugateState(Point.CHECK, z, r, r, length, rr, rr, state.failures + 1)
+    return z, ConjugateState(Point.CHECK, z, r, r, length, rr, rr, state.reach, state.failures + 1)
 
 
 def _descent(z: Tensor, r: Tensor, state: ConjugateState) -> DescentState:
-    return DescentState(state.alpha, z, r, z, state.alpha)
+    return DescentState(state.alpha, z, r, z, state.alpha, state.reach)

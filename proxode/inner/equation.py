@@ -55,9 +55,9 @@ class ImplicitEquation:
         matrix.diagonal().add_(1.0)
         return matrix
 
-    def lipschitz(self, z: Tensor, residual: Tensor) -> float:
-        """About the norm of I - gamma J, at the price of one evaluation."""
-        return 1.0 + abs(number(self.gamma)) * self.f.gain(self.t, z, self.velocity(z, residual))
+    def lipschitz(self, z: Tensor, residual: Tensor, *, fresh: bool = False) -> float:
+        """About the norm of I - gamma J, at the price of one evaluation; or of none, from one not long ago."""
+        return 1.0 + abs(number(self.gamma)) * self.f.gain(self.t, z, self.velocity(z, residual), fresh=fresh)
 
     def detached(self) -> ImplicitEquation:
         """The same equation for the iterations, which autograd does not follow."""

@@ -14,21 +14,45 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..norms import dot
+from ..norms import dot, two_norm
 from .base import InnerSolver
 from .equation import ImplicitEquation
 
+REACH = 0.01
+LEAST_COSINE = 0.02
+STEEP = 0.5  # a slope uphill after a step, as part of the slope downhill before it, that is too much
 
-def first_lr(lr: float | None, equation: ImplicitEquation, z: Tensor, r: Tensor) -> Tensor:
-    """The given step length, or the inverse of a Lipschitz constant measured for one evaluation."""
-    return torch.full_like(r[..., :1], 1.0 / equation.lipschitz(z, r) if lr is None else lr)
+
+def first_lr(
+    lr: float | None, equation: ImplicitEquation, z: Tensor, r: Tensor, *, fresh: bool = False
+) -> Tensor:
+    """The given step length, or the inverse of a Lipschitz constant: of this equation, for one evaluation, if
+    `fresh`; else of one not long before, which serves a solver that finds its way from any start."""
+    return torch.full_like(r[..., :1], 1.0 / equation.lipschitz(z, r, fresh=fresh) if lr is None else lr)
 
 
 def secant_lr(lr: Tensor, dz: Tensor, dr: Tensor, growth: float = 1.0) -> Tensor:
-    """The step length after the residual changed by dr over dz; it may grow by a factor a step."""
-    dz_dr, dr_dr = dot(dz, dr), dot(dr, dr)
-    seen = torch.where(dz_dr > 0, dz_dr / dr_dr, lr)
-    return torch.minimum(lr * growth, seen)
+    """The step length after the residual changed by dr over dz; it may grow by a factor a step.
+
+    `<dz, dr> / <dr, dr>` is `|dz| / |dr|` times the cosine between them. Near an inflection the cosine vanishes
+    without any stiffness to answer for: it counts as no less than LEAST_COSINE.
+    """
+    dz_dr, size = dot(dz, dr), two_norm(dr)
+    ratio = two_norm(dz) / size
+    seen = torch.maximum(dz_dr / (size * size), LEAST_COSINE * ratio)
+    return torch.minimum(lr * growth, torch.where((dz_dr > 0) & (size > 0), seen, lr))
+
+
+def first_reach(z: Tensor) -> Tensor:
+    """How far the first move may go: a hundredth of the state. A move that long doubles the reach of the next, so
+    that a non-convex functional is felt out and not jumped over."""
+    return REACH * (two_norm(z) + z.shape[-1] ** 0.5)
+
+
+def within_reach(move: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """The move, cut to its reach, and the reach of the next."""
+    size = two_norm(move)
+    return move * (reach / size).clamp(max=1.0), torch.where(size >= reach, 2.0 * reach, reach)
 
 
 class DescentState(NamedTuple):
@@ -37,11 +61,17 @@ class DescentState(NamedTuple):
     r: Tensor
     x: Tensor  # the last point of descent; momentum carries z beyond it
     momentum: Tensor  # Nesterov's sequence 1, 1.6, 2.2, ...
+    reach: Tensor
 
 
 @dataclass(frozen=True)
 class GradientDescent(InnerSolver):
-    """`z <- z - lr r`. Iterations grow like gamma * lambda_max."""
+    """`z <- z - lr r`. Iterations grow like gamma * lambda_max.
+
+    A descent method: with its own `lr`, a step after which the functional rises steeply along the line is taken
+    again, shorter, and no move is more than twice as long as the ones before. Started at `h_k` it keeps the energy
+    inequalities of the schemes on a non-convex F.
+    """
 
     lr: float | None = None
 
@@ -50,19 +80,29 @@ class GradientDescent(InnerSolver):
     patience: ClassVar[int] = 2_000
 
     growth: ClassVar[float] = 1.02
+    descent: ClassVar[bool] = True
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> DescentState:
-        lr = first_lr(self.lr, equation, z, r)
-        return DescentState(lr, z, r, z, torch.ones_like(lr))
+        lr = first_lr(self.lr, equation, z, r, fresh=True)
+        return DescentState(lr, z, r, z, torch.ones_like(lr), first_reach(z))
 
-    def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: DescentState) -> tuple[Tensor, DescentState]:
-        lr = state.lr
+    def step(
+        self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: DescentState
+    ) -> tuple[Tensor, DescentState]:
+        lr, reach = state.lr, state.reach
         if self.lr is None and z is not state.z:
             lr = secant_lr(lr, z - state.z, r - state.r, self.growth)
-        x = z - lr * r
+            if self.descent:
+                uphill = dot(r, state.r) < -STEEP * dot(state.r, state.r)
+                lr = torch.where(uphill, torch.minimum(lr, 0.5 * state.lr), lr)
+                z, r = z.where(~uphill, state.z), r.where(~uphill, state.r)
+        move = lr * r
+        if self.lr is None and self.descent:
+            move, reach = within_reach(move, reach)
+        x = z - move
         beta, momentum = self.extrapolation(lr, r, x, state)
         ahead = x if beta is None else x + beta * (x - state.x)
-        return ahead, DescentState(lr, z, r, x, momentum)
+        return ahead, DescentState(lr, z, r, x, momentum, reach)
 
     def extrapolation(self, lr: Tensor, r: Tensor, x: Tensor, state: DescentState) -> tuple[Tensor | None, Tensor]:
         """How far to go on beyond x, in units of the last move; None is not at all."""
@@ -84,6 +124,7 @@ class Nesterov(GradientDescent):
 
     name: ClassVar[str] = "nag"
     growth: ClassVar[float] = 1.0
+    descent: ClassVar[bool] = False
 
     def extrapolation(self, lr: Tensor, r: Tensor, x: Tensor, state: DescentState) -> tuple[Tensor, Tensor]:
         if self.lr is not None:
@@ -99,6 +140,7 @@ class Restart(GradientDescent):
 
     name: ClassVar[str] = "restart"
     growth: ClassVar[float] = 1.0
+    descent: ClassVar[bool] = False
 
     def extrapolation(self, lr: Tensor, r: Tensor, x: Tensor, state: DescentState) -> tuple[Tensor, Tensor]:
         uphill = (dot(r, x - state.x) > 0) | (dot(r, r) > dot(state.r, state.r))

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..norms import dot, two_norm
 from .base import InnerSolver
 from .equation import ImplicitEquation
-from .gradient import first_lr
+from .gradient import first_lr, first_reach, within_reach
 
 GROWTH = 2.0  # a residual that grew by more is answered by a shorter step along the same direction
 SHORTEN = 0.25
@@ -31,6 +31,7 @@ class LbfgsState(NamedTuple):
     scale: Tensor
     direction: Tensor
     length: float
+    reach: Tensor
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class LBFGS(InnerSolver):
     name: ClassVar[str] = "lbfgs"
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> LbfgsState:
-        return LbfgsState(z, r, (), first_lr(self.lr, equation, z, r), r, 1.0)
+        return LbfgsState(z, r, (), first_lr(self.lr, equation, z, r), r, 1.0, first_reach(z))
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: LbfgsState) -> tuple[Tensor, LbfgsState]:
         pairs, scale = state.pairs, state.scale
@@ -57,7 +58,8 @@ class LBFGS(InnerSolver):
         direction = _two_loops(r, pairs, scale)
         if not bool((dot(direction, r) > 0).all()):
             pairs, direction = (), scale * r
-        return z - direction, LbfgsState(z, r, pairs, scale, direction, 1.0)
+        direction, reach = within_reach(direction, state.reach)
+        return z - direction, LbfgsState(z, r, pairs, scale, direction, 1.0, reach)
 
 
 def _remember(
