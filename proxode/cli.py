@@ -1,4 +1,7 @@
-"""The command line: `proxode demo`, `proxode inner`. No mathematics here: commands show and write what experiments give."""
+"""The command line: `proxode demo` and `proxode inner`.
+
+No mathematics here: commands show and write what experiments give.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,8 @@ def _slopes(rows: list[dict[str, Any]]) -> Table:
     """Evaluations at each stiffness, and the exponent with which they grow."""
     costs = [row for row in rows if row["kind"] == "cost"]
     stiffnesses = [s for s in dict.fromkeys(row["stiffness"] for row in costs) if math.log10(s).is_integer()]
-    table = Table(title="NFE against gamma * lambda_max; a dash where the solver says that it cannot", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    title = "NFE against gamma * lambda_max; a dash where the solver says that it cannot"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("solver", no_wrap=True)
     table.add_column("data", no_wrap=True)
     for stiffness in stiffnesses:

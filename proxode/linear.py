@@ -41,6 +41,7 @@ def cg(matvec: Matvec, b: Tensor, *, rtol: float, max_iters: int) -> LinearResul
     p, rr = r, dot(r, r)
     target = rtol * rtol * rr
     asymmetry, worst, previous = 0.0, 1.0, None
+    best, best_at = math.inf, 0
     for i in range(1, max_iters + 1):
         ap = matvec(p)
         pap = dot(p, ap)
@@ -56,8 +57,10 @@ def cg(matvec: Matvec, b: Tensor, *, rtol: float, max_iters: int) -> LinearResul
         worst = float(_ratio(rr_next, target).max())
         if not worst > 1.0 or not bool((pap[active] > 0).all()):
             break
-        if asymmetry > ASYMMETRY and rtol * worst**0.5 > 1.0 and i >= 10:
-            break  # the residual is above |b| and there is no theory that would bring it down
+        if worst < 0.5 * best:
+            best, best_at = worst, i
+        if asymmetry > ASYMMETRY and i - best_at >= 20:
+            break  # no progress, and no theory that would bring any
         previous = (p, ap)
         p = r + _ratio(rr_next, rr) * p
         rr = rr_next
@@ -127,7 +130,9 @@ class Triangle:
             upper, lower = column[i], column[i + 1]
             column[i], column[i + 1] = cos * upper + sin * lower, cos * lower - sin * upper
         length = math.hypot(column[-2], column[-1])
-        cos, sin = (column[-2] / length, column[-1] / length) if length > 0.0 else (1.0, 0.0)
+        singular = not length > 1e-14 * size  # nothing new, or nan: the residual stays what it was
+        length = 0.0 if singular else length
+        cos, sin = (0.0, 1.0) if singular else (column[-2] / length, column[-1] / length)
         self.broken = self.broken or not abs(column[-1]) > 1e-14 * size  # the space is complete
         self.rotations.append((cos, sin))
         self.columns.append([*column[:-2], length])

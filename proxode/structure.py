@@ -34,9 +34,9 @@ class Structure:
     def restore(self, flat: Tensor, *lead: int) -> Any:
         """Back to the user's structure; `lead` are dimensions in front, such as the number of output times."""
         if not self.is_tuple:
-            return flat.view(*lead, *self.shapes[0])
+            return flat.view((*lead, *self.shapes[0]))
         parts = flat.split(self.sizes, dim=-1)
-        return tuple(part.reshape(*lead, *shape) for part, shape in zip(parts, self.shapes, strict=True))
+        return tuple(part.reshape((*lead, *shape)) for part, shape in zip(parts, self.shapes, strict=True))
 
     def parts(self, flat: Tensor) -> tuple[Tensor, ...]:
         """The flat pieces that belong to the tensors of a tuple."""

@@ -102,12 +102,13 @@ class VectorField:
 
     def jvp(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None = None) -> Tensor:
         """J v at (t, y), by the first way that f admits; `f0 = f(t, y)` spares an evaluation in the last."""
-        self.stats.count("n_jvp")
         while self.ladder:
+            self.stats.count("n_jvp")  # also where the attempt fails: f was called
             product = self.ladder[0](t, y.detach(), v)
             if product is not None:
                 return product
             self.ladder.pop(0)
+        self.stats.count("n_jvp")
         return self.difference(t, y, v, f0)
 
     def _jvp_forward(self, t: Time, y: Tensor, v: Tensor) -> Tensor | None:
@@ -150,7 +151,7 @@ class VectorField:
         with torch.enable_grad():
             z = y.detach().requires_grad_()
             out = self._evaluate(t, z)
-            if out.requires_grad:
+            if out.requires_grad and self.ladder:
                 rows = _rows_batched(out, z)
                 if rows is None:
                     rows = _rows_one_by_one(out, z)

@@ -15,8 +15,10 @@ from ..vector_field import number
 from .equation import ImplicitEquation
 
 DIVERGED = 1e8  # growth of the residual beyond its first size that no solver here comes back from
-NOISE = 4.0  # multiples of the rounding noise of the residual below which it says nothing
 PROGRESS = 0.9  # a residual below this part of the best one so far counts as progress
+ULPS = 4.0  # of the state: no tolerance is smaller
+NOISE = 8.0  # multiples of the rounding noise of the residual, below which it says nothing
+NOISE_PATIENCE = 20  # iterations without progress after which a residual at its noise is taken for converged
 
 
 @dataclass(frozen=True)
@@ -66,16 +68,26 @@ class Stop:
     norm: Norm = rms_norm
     max_iters: int | None = None
 
-    def measure(self, x: Tensor) -> float:
-        return float(self.norm(x / self.scale if isinstance(self.scale, Tensor) else x).max())
+    @property
+    def by_residual(self) -> bool:
+        return self.kind == "residual"
 
-    def floor(self, equation: ImplicitEquation, z: Tensor) -> float:
+    def measure(self, x: Tensor) -> float:
+        return float(self.norm(x / self.scale).max())
+
+    def least(self, z: Tensor) -> float:
+        """The tolerance, or a few ulp of the state if that is more."""
+        return max(self.tol, ULPS * torch.finfo(z.dtype).eps * self.measure(z)) if self.by_residual else self.tol
+
+    def noise(self, equation: ImplicitEquation, z: Tensor) -> float:
         """What rounding leaves of the residual at the solution: an ulp of z times the norm of I - gamma J.
 
-        With gamma |J| = 1e4 that is 1e4 ulp, though the error it stands for is one. The norm is known once a
-        solver, or a stagnation, has measured it; until then it counts as one.
+        With gamma |J| = 1e4 that is 1e4 ulp, though the error it stands for is one. It is zero as long as nobody
+        has measured the norm.
         """
-        amplification = 1.0 + abs(number(equation.gamma)) * (equation.f.last_gain or 0.0)
+        if not self.by_residual or equation.f.last_gain is None:
+            return 0.0
+        amplification = 1.0 + abs(number(equation.gamma)) * equation.f.last_gain
         return NOISE * torch.finfo(z.dtype).eps * amplification * self.measure(z)
 
 
@@ -101,10 +113,11 @@ def solve_equation(solver: InnerSolver, equation: ImplicitEquation, guess: Tenso
     """Iterate until the stopping test holds; the outcome is a value, also where it is a failure."""
     stats = equation.f.stats
     while True:
-        products = stats.n_jvp
+        products = stats.n_jvp + stats.n_jac
         result = _iterate(solver, equation, guess, stop)
         stats.n_inner += result.iterations
-        if result.converged or stats.n_jvp == products or not _product_is_wrong(equation, result.z):
+        used_none = stats.n_jvp + stats.n_jac == products
+        if result.converged or used_none or not _product_is_wrong(equation, result.z):
             break
         equation.f.degrade()
     stats.n_inner_failed += not result.converged
@@ -124,9 +137,8 @@ def _product_is_wrong(equation: ImplicitEquation, z: Tensor) -> bool:
 def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: Stop) -> InnerResult:
     r = equation.residual(z)
     first = size = stop.measure(r)
-    by_residual = stop.kind == "residual"
-    tol = max(stop.tol, stop.floor(equation, z)) if by_residual else stop.tol
-    if by_residual and size <= tol:
+    tol = stop.least(z)
+    if stop.by_residual and size <= tol:
         return InnerResult(solver.name, z, Status.SUCCESS, 0, size, tol, r)
     if not math.isfinite(size):
         return InnerResult(solver.name, z, Status.INNER_NON_FINITE, 0, size, tol)
@@ -134,32 +146,38 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
     status, i = Status.INNER_MAX_ITERATIONS, 0
     state = solver.init(equation, z, r, min(tol / size, 1.0))
     for i in range(1, (stop.max_iters or solver.max_iters) + 1):
-        z_next, state = solver.step(equation, z, r, state)
-        if not by_residual:
-            before, at = at, solver.iterate(z_next, state)
+        z, state = solver.step(equation, z, r, state)
+        if not stop.by_residual:
+            before, at = at, solver.iterate(z, state)
             if at is not before and _settled(at, before, tol):
                 return InnerResult(solver.name, at, Status.SUCCESS, i, float(two_norm(at - before).max()), tol)
-        z, r = z_next, equation.residual(z_next)
+        r = equation.residual(z)
         size = stop.measure(r)
-        if by_residual and size <= tol:
+        if stop.by_residual and size <= tol:
             return InnerResult(solver.name, z, Status.SUCCESS, i, size, tol, r)
-        given_up = solver.verdict(state)
-        if given_up is not None:
-            status = given_up
-            break
-        if not size < DIVERGED * first:
-            status = Status.INNER_DIVERGED if math.isfinite(size) else Status.INNER_NON_FINITE
+        ended = solver.verdict(state) or _blown_up(size, first)
+        if ended is not None:
+            status = ended
             break
         if size < PROGRESS * best_size:
             best, best_size, best_at = (z, r), size, i
-        elif i - best_at >= solver.patience:
-            equation.lipschitz(*best, fresh=True)  # measures the noise, and so the floor
-            tol = max(tol, stop.floor(equation, best[0])) if by_residual else tol
-            if by_residual and best_size <= tol:
+        elif i - best_at >= min(NOISE_PATIENCE, solver.patience):
+            last_chance = i - best_at >= solver.patience
+            if last_chance:
+                equation.lipschitz(*best, fresh=True)  # now the noise is known
+            if best_size <= stop.noise(equation, best[0]):
                 return InnerResult(solver.name, best[0], Status.SUCCESS, i, best_size, tol, best[1])
-            status = Status.INNER_STAGNATED
-            break
-    return InnerResult(solver.name, best[0], solver.explain(status, state), i, size, tol)
+            if last_chance:
+                status = Status.INNER_STAGNATED
+                break
+    reported = best_size if stop.by_residual else size
+    return InnerResult(solver.name, best[0], solver.explain(status, state), i, reported, tol)
+
+
+def _blown_up(size: float, first: float) -> Status | None:
+    if size < DIVERGED * first:
+        return None
+    return Status.INNER_DIVERGED if math.isfinite(size) else Status.INNER_NON_FINITE
 
 
 def _settled(z_next: Tensor, z: Tensor, tol: float) -> bool:

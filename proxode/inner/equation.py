@@ -47,6 +47,7 @@ class ImplicitEquation:
     def difference(self, z: Tensor, v: Tensor, residual: Tensor) -> Tensor:
         """The same by a finite difference."""
         f0 = self.velocity(z, residual)
+        self.f.stats.count("n_jvp")
         return torch.sub(v, self.f.difference(self.t, z, v, f0), alpha=number(self.gamma))
 
     def jacobian(self, z: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ class LbfgsState(NamedTuple):
     direction: Tensor
     length: float
     reach: Tensor
+    first_scale: Tensor
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class LBFGS(InnerSolver):
     name: ClassVar[str] = "lbfgs"
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> LbfgsState:
-        return LbfgsState(z, r, (), first_lr(self.lr, equation, z, r), r, 1.0, first_reach(z))
+        scale = first_lr(self.lr, equation, z, r)
+        return LbfgsState(z, r, (), scale, r, 1.0, first_reach(z), scale)
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: LbfgsState) -> tuple[Tensor, LbfgsState]:
         pairs, scale = state.pairs, state.scale
@@ -54,21 +56,23 @@ class LBFGS(InnerSolver):
             if worse and state.length > SHORTEST:
                 length = SHORTEN * state.length
                 return state.z - length * state.direction, state._replace(length=length)
-            pairs, scale = _remember(z - state.z, r - state.r, () if worse else pairs, scale, self.memory)
+            pairs, scale = _remember(z - state.z, r - state.r, () if worse else pairs, state.first_scale, self.memory)
         direction = _two_loops(r, pairs, scale)
         if not bool((dot(direction, r) > 0).all()):
             pairs, direction = (), scale * r
-        direction, reach = within_reach(direction, state.reach)
-        return z - direction, LbfgsState(z, r, pairs, scale, direction, 1.0, reach)
+        reach = state.reach
+        if pairs or self.lr is None:
+            direction, reach = within_reach(direction, reach)
+        return z - direction, LbfgsState(z, r, pairs, scale, direction, 1.0, reach, state.first_scale)
 
 
 def _remember(
-    dz: Tensor, dr: Tensor, pairs: tuple[Pair, ...], scale: Tensor, memory: int
+    dz: Tensor, dr: Tensor, pairs: tuple[Pair, ...], first_scale: Tensor, memory: int
 ) -> tuple[tuple[Pair, ...], Tensor]:
     """Add a pair, or forget all where the functional is not convex."""
     dz_dr = dot(dz, dr)
     if not bool((dz_dr > CURVATURE * two_norm(dz) * two_norm(dr)).all()):
-        return (), scale
+        return (), first_scale
     return (*pairs, Pair(dz, dr, dz_dr))[-memory:], dz_dr / dot(dr, dr)
 
 

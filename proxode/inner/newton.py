@@ -114,7 +114,7 @@ class NewtonCG(DampedNewton):
 
 def forcing(r: Tensor, state: NewtonState) -> float:
     """The part of the residual r that the linear solve may leave."""
-    goal = 0.5 * float((state.target / two_norm(r)).min())
+    goal = max(0.5 * float((state.target / two_norm(r)).min()), torch.finfo(r.dtype).eps ** 0.75)
     if not state.length:
         return min(LARGEST_FORCING, max(FIRST_FORCING, goal))
     predicted = 1.0 - state.length * (1.0 - state.left)

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from ..inner import INNER, ImplicitEquation, InnerSolver, Stop, solve_equation
-from ..inner.conjugate import ConjugateState
 from ..solution import Stats
 from ..structure import Structure
 from ..vector_field import VectorField
@@ -117,7 +116,7 @@ def _iterates(solver: InnerSolver, equation: ImplicitEquation, z: Tensor) -> Ite
     state = solver.init(equation, z, r, TOL / float(r.norm()))
     for _ in range(PATH_LIMIT):
         z, state = solver.step(equation, z, r, state)
-        yield equation.f.stats.nfe_forward, state.z if isinstance(state, ConjugateState) else z
+        yield equation.f.stats.nfe_forward, solver.iterate(z, state)
         r = equation.residual(z)
 
 

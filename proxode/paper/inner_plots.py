@@ -60,7 +60,10 @@ def draw_paths(report: dict[str, Any], path: Path) -> None:
 
 def _title(report: dict[str, Any]) -> str:
     points = report["problem"]["points"]
-    return f"Cost of one implicit diffusion step ({points} points, residual 1e-10); in brackets the growth exponent"
+    return (
+        f"Cost of one implicit diffusion step ({points} points, residual 1e-10). "
+        "In brackets the growth exponent; dashed grey: 1/2 and 1"
+    )
 
 
 def _dress(panel: Axes, title: str, xlabel: str, ylabel: str) -> None:
@@ -101,7 +104,7 @@ def _cost_panel(panel: Axes, rows: Sequence[Row]) -> None:
         panel.plot(x, y, **style)
         if len(runs) < len(all_runs):
             text = f"{solver}\nfails from {all_runs[len(runs)]['stiffness']:.3g}"
-            _note(panel, text, x[-1], y[-1], style["color"], (-30, 24), "left")
+            _note(panel, text, x[-1], y[-1], style["color"], (-30, 24), leader=True)
         else:
             growth = slope(runs)
             label = solver if growth is None else f"{solver} ({abs(growth):.2f})"
@@ -114,24 +117,29 @@ def _reference_lines(panel: Axes, rows: Sequence[Row]) -> None:
     """Dashed lines of slope 1/2 and 1, through one point at a stiffness of 1."""
     start, right = 60.0, max(row["stiffness"] for row in rows)
     top = max(row["nfe"] for row in rows if row["status"] == "SUCCESS")
-    for exponent, text, below in ((0.5, "slope 1/2", -18), (1.0, "slope 1", 5)):
+    for exponent, text in ((0.5, "1/2"), (1.0, "1")):
         end = min(right, (1.2 * top / start) ** (1 / exponent))
         panel.plot([1.0, end], [start, start * end**exponent], "--", color=GREY, lw=1.0, zorder=1)
-        _note(panel, text, end, start * end**exponent, GREY, (-4, below), "right")
+        _note(panel, text, end, start * end**exponent, GREY, (4, -3))
 
 
 def _note(
-    panel: Axes, text: str, x: float, y: float, colour: str, offset: tuple[float, float], align: str
+    panel: Axes,
+    text: str,
+    x: float,
+    y: float,
+    colour: str,
+    offset: tuple[float, float],
+    leader: bool = False,
 ) -> None:
     panel.annotate(
         text,
         (x, y),
         xytext=offset,
         textcoords="offset points",
-        ha=align,
         fontsize=FONT,
         color=colour,
-        arrowprops={"color": colour} | LEADER if align == "left" else None,
+        arrowprops={"color": colour} | LEADER if leader else None,
     )
 
 

@@ -1,0 +1,158 @@
+"""When an inner solve stops, and how it fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from problems import diffusion, tanh_network
+from torch import Tensor
+
+from proxode.inner import INNER, ImplicitEquation, Stop, inner_solver, solve_equation
+from proxode.solution import Stats, Status
+from proxode.structure import Structure
+from proxode.vector_field import VectorField
+
+solvers = pytest.mark.parametrize("name", INNER)
+stiff_solvers = pytest.mark.parametrize("name", [name for name in INNER if name != "fixed_point"])
+
+
+def equation_of(func: Callable[[Tensor, Tensor], Tensor], anchor: Tensor, gamma: float) -> ImplicitEquation:
+    return ImplicitEquation(VectorField(func, Structure.of(anchor), Stats()), 0.0, anchor, gamma)
+
+
+def cubic() -> ImplicitEquation:
+    """The gradient flow of a quartic: nonlinear, with a symmetric Jacobian."""
+    return equation_of(lambda t, y: -(y**3), torch.linspace(0.5, 2.0, 5, dtype=torch.float64), 1.0)
+
+
+def rms(x: Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+def largest(x: Tensor) -> float:
+    return float(x.abs().max())
+
+
+# When to stop
+
+
+@stiff_solvers
+def test_stopping_by_the_update_reaches_the_solution(name: str) -> None:
+    p = diffusion("density", 10.0)
+    result = solve_equation(INNER[name], p.equation(), p.guess, Stop(1e-11, kind="update"))
+    assert result.converged
+    off = largest(result.z - p.solution)
+    assert off <= 1e-8
+
+
+@solvers
+def test_the_residual_is_measured_in_units_of_the_scale(name: str) -> None:
+    p, scale = tanh_network(0.1), torch.logspace(-2, 2, 64, dtype=torch.float64)
+    result = solve_equation(INNER[name], p.equation(), p.guess, Stop(1e-6, scale=scale))
+    assert result.converged
+    assert rms(p.equation().residual(result.z) / scale) == pytest.approx(result.size, rel=1e-6)
+    assert result.size <= 1e-6
+
+
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_a_scale_may_be_a_number(scale: float) -> None:
+    p = tanh_network(0.1)
+    result = solve_equation(INNER["gd"], p.equation(), p.guess, Stop(1e-6, scale=scale))
+    assert rms(p.equation().residual(result.z)) / scale == pytest.approx(result.size, rel=1e-6)
+
+
+@stiff_solvers
+@pytest.mark.parametrize("stiffness", [100.0, 1e4])
+def test_single_precision_goes_to_the_floor_of_the_residual_and_succeeds(name: str, stiffness: float) -> None:
+    if name == "gd" and stiffness > 1e3:
+        pytest.skip("needs too many iterations for a problem this stiff")
+    p = diffusion("noise", stiffness).to(torch.float32)
+    equation = p.equation()
+    result = solve_equation(INNER[name], equation, p.guess, Stop(1e-14))
+    eps, size = torch.finfo(torch.float32).eps, largest(p.solution)
+    assert result.status is Status.SUCCESS
+    assert result.z.dtype == torch.float32
+    assert result.size <= 4 * eps * (1 + stiffness) * size
+    assert equation.f.stats.nfe_forward <= 5000
+
+
+@pytest.mark.parametrize("name", ["nag", "fr", "lbfgs", "anderson"])
+def test_in_single_precision_a_second_solve_is_about_as_accurate_as_the_first(name: str) -> None:
+    """What the first solve learned of the noise must not become a licence to stop early in the second."""
+    p = diffusion("noise", 1e4).to(torch.float32)
+    equation = p.equation()
+    first, second = (solve_equation(INNER[name], equation, p.guess, Stop(1e-9)).z for _ in range(2))
+    off = largest(second - p.solution)
+    assert off <= 5 * largest(first - p.solution) + 1e-5
+
+
+# How it fails
+
+
+@solvers
+def test_too_few_iterations_are_a_status(name: str) -> None:
+    equation = cubic()
+    result = solve_equation(INNER[name], equation, equation.anchor, Stop(1e-12, max_iters=1))
+    assert (result.status, result.iterations) == (Status.INNER_MAX_ITERATIONS, 1)
+    assert (equation.f.stats.n_inner, equation.f.stats.n_inner_failed) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["gd", "nag", "restart", "fr"])
+def test_a_step_length_beyond_stability_is_divergence(name: str) -> None:
+    p = diffusion("noise", 100.0)
+    equation = p.equation()
+    result = solve_equation(inner_solver(name, size=128, lr=1.0), equation, p.guess, Stop(1e-10))
+    assert result.status is Status.INNER_DIVERGED
+    assert result.iterations < 50
+    assert torch.isfinite(result.z).all()
+    assert equation.f.stats.n_inner_failed == 1
+
+
+@solvers
+def test_an_f_that_is_nan_at_the_guess_is_reported_before_any_iteration(name: str) -> None:
+    equation = equation_of(lambda t, y: y * math.nan, torch.ones(4, dtype=torch.float64), 0.5)
+    result = solve_equation(INNER[name], equation, equation.anchor, Stop(1e-8))
+    assert (result.status, result.iterations) == (Status.INNER_NON_FINITE, 0)
+    assert equation.f.stats.n_inner_failed == 1
+
+
+def test_an_f_that_becomes_nan_on_the_way_leaves_the_last_good_point() -> None:
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return torch.where(y.abs() < 100, -50 * y, math.nan)
+
+    equation = equation_of(f, torch.ones(4, dtype=torch.float64), 1.0)
+    result = solve_equation(inner_solver("gd", size=4, lr=1.0), equation, equation.anchor, Stop(1e-8))
+    assert result.status is Status.INNER_NON_FINITE
+    assert torch.isfinite(result.z).all()
+
+
+@solvers
+def test_an_equation_without_a_root_fails_in_bounded_work(name: str) -> None:
+    """z = z^2 + z + 1 has no real root: |r| >= 1."""
+    equation = equation_of(lambda t, y: y * y + y + 1, torch.zeros(3, dtype=torch.float64), 1.0)
+    result = solve_equation(INNER[name], equation, torch.full((3,), 0.3, dtype=torch.float64), Stop(1e-8))
+    assert result.status in set(Status) - {Status.SUCCESS, Status.INNER_NOT_SYMMETRIC}
+    assert equation.f.stats.n_inner_failed == 1
+    assert equation.f.stats.nfe_forward <= 10_000
+
+
+def test_a_floor_below_the_noise_of_f_is_stagnation() -> None:
+    """An f with noise of its own, far above rounding, cannot be solved to rounding."""
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return -y + 1e-4 * (1 + 0.5 * torch.sign(torch.sin(1e9 * y)))
+
+    equation = equation_of(f, torch.ones(8, dtype=torch.float64), 0.5)
+    result = solve_equation(INNER["gd"], equation, equation.anchor, Stop(1e-15))
+    assert result.status is Status.INNER_STAGNATED
+    assert torch.allclose(result.z, torch.full_like(result.z, 1 / 1.5), atol=1e-3)
+
+
+def test_a_failed_result_says_the_size_of_the_residual_at_its_point() -> None:
+    p = diffusion("noise", 100.0)
+    result = solve_equation(INNER["fixed_point"], p.equation(), p.guess, Stop(1e-10))
+    assert result.status is Status.INNER_OUTSIDE_RADIUS
+    assert rms(p.equation().residual(result.z)) == pytest.approx(result.size)
