@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .configure import DOOR_OPTIONS, SOLVE_OPTIONS, Configuration, configure
+from .configure import DOOR_OPTIONS, SNAP, SOLVE_OPTIONS, Configuration, configure
 from .gradients import Implicit
 from .inner import InnerSolver
 from .loop import integrate
 from .methods import Method, method_of
 from .problem import make_problem
 from .solution import Solution, SolverError, new_stats
+from .vector_field import number
 
 Func = Callable[..., Any]
 
@@ -108,8 +109,7 @@ def solve(
     unknown = sorted(set(options) - set(SOLVE_OPTIONS))
     if unknown:
         raise TypeError(f"solve() got unknown options {', '.join(unknown)}; it accepts: {', '.join(SOLVE_OPTIONS)}")
-    if not isinstance(max_steps, int) or max_steps < 1:
-        raise ValueError(f"`max_steps` must be a positive integer, not {max_steps!r}")
+    max_steps = _step_limit("max_steps", max_steps)
     chosen = method_of(method)
     if step_size is None and not chosen.adaptive and options.get("grid_constructor") is None:
         raise ValueError(
@@ -127,6 +127,12 @@ def solve(
     return solution.keep(saved)
 
 
+def _step_limit(name: str, limit: Any) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"`{name}` must be a positive integer, not {limit!r}")
+    return limit
+
+
 def _save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
     """t0, the times to save and t1 as one tensor, and which part of it the user wants back."""
     ends = []
@@ -134,24 +140,26 @@ def _save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
         if not isinstance(end, int | float | Tensor) or isinstance(end, bool):
             raise TypeError(f"`{name}` must be a number or a tensor of one, not {type(end).__name__}")
         end = torch.as_tensor(end, dtype=torch.float64)
-        if end.numel() != 1 or not math.isfinite(float(end)):
+        if end.numel() != 1 or not math.isfinite(number(end)):
             raise ValueError(f"`{name}` must be one finite number")
         ends.append(end.reshape(1))
-    if float(ends[0]) == float(ends[1]):
+    if number(ends[0]) == number(ends[1]):
         raise ValueError("`t0` and `t1` are equal: there is nothing to integrate")
     if save_at is None:
         return torch.cat(ends), slice(0, 2)
     if not isinstance(save_at, Tensor) or not save_at.is_floating_point() or save_at.dim() != 1 or not len(save_at):
         raise TypeError("`save_at` must be a one-dimensional floating torch.Tensor of times")
     save_at = save_at.to(torch.float64)
-    low, high = sorted((float(ends[0]), float(ends[1])))
+    for end in ends:  # an end that was rounded to float32 is still that end
+        save_at = torch.where((save_at - end).abs() <= SNAP * (ends[1] - ends[0]).abs(), end, save_at)
+    low, high = sorted((number(ends[0]), number(ends[1])))
     if not bool(((save_at >= low) & (save_at <= high)).all()):
-        raise ValueError(f"`save_at` must lie between t0 and t1, {float(ends[0]):g} and {float(ends[1]):g}")
+        raise ValueError(f"`save_at` must lie between t0 and t1, {number(ends[0]):g} and {number(ends[1]):g}")
     later = (save_at[1:] - save_at[:-1]) * (ends[1] - ends[0]).detach()
     if not bool((later > 0).all()):
         raise ValueError("`save_at` must be strictly monotone, from t0 towards t1")
-    first = 0 if float(save_at[0]) == float(ends[0]) else 1
-    last = 0 if float(save_at[-1]) == float(ends[1]) else 1
+    first = 0 if number(save_at[0]) == number(ends[0]) else 1
+    last = 0 if number(save_at[-1]) == number(ends[1]) else 1
     times = torch.cat([*ends[:first], save_at, *ends[2 - last :][:last]])
     return times, slice(first, first + len(save_at))
 
@@ -164,10 +172,11 @@ def _odeint_solution(
     options = dict(options or {})
     chosen = method_of(method)
     for name in sorted(set(options) - set(DOOR_OPTIONS)):
-        warnings.warn(f"unknown option {name!r} is ignored; known are: {', '.join(DOOR_OPTIONS)}", stacklevel=4)
+        warnings.warn(f"unknown option {name!r} is ignored; known are: {', '.join(DOOR_OPTIONS)}", stacklevel=3)
         del options[name]
     intervals = max(len(t) - 1, 1) if isinstance(t, Tensor) and t.dim() == 1 else 1
-    max_steps = options.pop("max_num_steps", 2**31 - 1) * intervals  # torchdiffeq counts between two outputs
+    limit = _step_limit("max_num_steps", options.pop("max_num_steps", 2**31 - 1))
+    max_steps = limit * intervals  # torchdiffeq counts between two outputs
     return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=True, dense=dense)
 
 

@@ -55,7 +55,9 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
         controller = FixedGrid(make_grid(problem, options.get("step_size"), options.get("grid_constructor")))
     else:
         settings = {name: options[name] for name in STEPPING if name in options}
-        controller = Adaptive(kind=settings.pop("controller", "pi"), **{k: float(v) for k, v in settings.items()})
+        kind = settings.pop("controller", "pi")
+        plain = {name: v.item() if isinstance(v, Tensor) and v.numel() == 1 else v for name, v in settings.items()}
+        controller = Adaptive(kind, **plain)
     if not method.implicit:
         return Configuration(method, controller, _no_equations, None)
     solve, tol = _make_solve(problem, options)
@@ -134,6 +136,8 @@ def _snapped(grid: list[Time], ts: tuple[Time, ...], distance: float) -> list[Ti
 
 
 def _constructed(problem: Problem, grid_constructor: Callable[..., Any]) -> tuple[Time, ...]:
+    if not callable(grid_constructor):
+        raise TypeError(f"`grid_constructor` must be a function, not {type(grid_constructor).__name__}")
     grid = grid_constructor(problem.f.func, problem.structure.restore(problem.y0), problem.user_ts)
     if not isinstance(grid, Tensor) or grid.dim() != 1 or not grid.is_floating_point() or len(grid) < 2:
         raise TypeError("`grid_constructor` must return a one-dimensional floating tensor of at least two times")

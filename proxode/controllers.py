@@ -41,6 +41,7 @@ class AdaptiveState(NamedTuple):
     rejected: bool = False
 
 
+ROUNDING = 1e-9
 CONTROLLERS = ("pi", "integral", "paper")
 
 
@@ -66,6 +67,10 @@ class Adaptive:
     def __post_init__(self) -> None:
         if self.kind not in CONTROLLERS:
             raise ValueError(f"unknown `controller` {self.kind!r}; known are: {', '.join(CONTROLLERS)}")
+        for name in ("safety", "ifactor", "dfactor", "min_step", "max_step", "first_step"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float | None):
+                raise TypeError(f"`{name}` must be a number, not {type(value).__name__}")
         for name, lowest in (("safety", 0.0), ("ifactor", 1.0), ("max_step", 0.0)):
             if not getattr(self, name) > lowest:
                 raise ValueError(f"`{name}` must be above {lowest:g}, not {getattr(self, name)}")
@@ -86,16 +91,17 @@ class Adaptive:
         if not math.isfinite(ratio):
             h_next = self._clamp(self.dfactor * h)
             return Decision(False, t0 + h_next, AdaptiveState(h_next, state.ratio, True))
+        at_least = h <= self.min_step * (1.0 + ROUNDING)  # such a step is taken whatever its error
         size = ratio * 2.0 / h if self.kind == "paper" else ratio
-        accept = (size <= 2.0 if self.kind == "paper" else size <= 1.0) or h <= self.min_step
+        accept = (size <= 2.0 if self.kind == "paper" else size <= 1.0) or at_least
         growth = 1.0 if accept and state.rejected else self.ifactor  # right after a rejection a step does not grow
         h_next = h * min(max(self._factor(size, order, state), self.dfactor), growth)
         if accept:
-            if h < state.h:  # a stop had cut the step short: what was proposed before still stands
+            if h < state.h * (1.0 - ROUNDING):  # a stop had cut the step short: what was proposed before still stands
                 h_next = max(h_next, state.h)
             h_next = self._clamp(h_next)
             return Decision(True, t1 + h_next, AdaptiveState(h_next, max(size, 1e-4)))
-        h_next = self._clamp(min(h_next, self.safety * h))
+        h_next = self._clamp(min(h_next, (0.5 if state.rejected else self.safety) * h))
         return Decision(False, t0 + h_next, AdaptiveState(h_next, state.ratio, True))
 
     def _factor(self, size: float, order: int, state: AdaptiveState) -> float:

@@ -13,6 +13,7 @@ from torch import Tensor
 from .norms import two_norm
 from .vector_field import Time, number
 
+SLACK = 1e-6  # part of the solved interval by which a time may miss it: ends that were rounded to float32
 UNRESOLVED = 4.0  # length of step * slope, in sizes of the state
 
 Slope = Callable[[], Tensor]  # f at an end of the step, evaluated when it is asked for
@@ -29,10 +30,10 @@ def combine(base: Tensor | None, weights: Sequence[Time], states: Sequence[Tenso
         if isinstance(weight, Tensor):
             term = weight.to(state.dtype) * state
             out, owned = term if out is None else out + term, False
-        elif weight == 0.0:
-            continue
         elif out is None:
             out, owned = state * weight, True
+        elif weight == 0.0:
+            continue
         elif owned and not torch.is_grad_enabled():
             out.add_(state, alpha=weight)
         else:
@@ -121,6 +122,7 @@ class Pieces:
 
     def evaluate(self, t: Time) -> Tensor:
         where = number(t)
-        if not self.start <= where <= self.ends[-1]:
+        slack = SLACK * (self.ends[-1] - self.start)
+        if not self.start - slack <= where <= self.ends[-1] + slack:
             raise ValueError(f"`t` = {where:.6g} is outside of the solved interval")
-        return self.steps[bisect_left(self.ends, where)].evaluate(t)
+        return self.steps[min(bisect_left(self.ends, where), len(self.ends) - 1)].evaluate(t)

@@ -18,6 +18,7 @@ from .problem import Problem
 from .solution import Failure, Solution, Status
 from .vector_field import Time, number
 
+UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 NEARLY = 1e-9  # part of a step below which the rest of the way to a stop is not worth a step of its own
 
 
@@ -40,7 +41,8 @@ class Trajectory:
         end, ts = number(t1), self.problem.ts
         while not self.complete and number(ts[len(self.ys)]) <= end:
             t = ts[len(self.ys)]
-            self.ys.append(step.y1 if number(t) == end else step.interpolant.evaluate(t))
+            free = isinstance(t, Tensor) and t is not t1  # its gradient is the slope of the interpolant
+            self.ys.append(step.y1 if number(t) == end and not free else step.interpolant.evaluate(t))
         if self.dense:
             self.ends.append(end)
             self.steps.append(step.interpolant)
@@ -76,11 +78,14 @@ def integrate(
     f, stats = problem.f, problem.stats
     t, y = problem.ts[0], problem.y0
     history = method.init(f, t, y)
-    _, t1, state = controller.start(t, _first_step(problem, method, controller, history))
+    slope = getattr(history, "slope", None)
+    if slope is not None and not _all_finite(slope):
+        return path.solution(_located(Status.NON_FINITE, problem, t, t, f"method {method.name}: f at the first time"))
+    _, t1, state = controller.start(t, _first_step(problem, method, controller, slope))
     stops = [*(s for s in problem.stops if number(t) < s < number(problem.ts[-1])), problem.ts[-1]]
     while not path.complete:
         t1 = _not_beyond(t, t1, stops[0]) if controller.retries else t1
-        failure = _cannot_step(stats.n_steps, max_steps, t, t1)
+        failure = _cannot_step(stats.n_steps, max_steps, t, t1, given=t1 is stops[0] or not controller.retries)
         if failure is not None:
             return path.solution(_located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}"))
         problem.notify("callback_step", t, y, t1)
@@ -93,6 +98,8 @@ def integrate(
         if not accept:
             stats.n_rejected += 1
             problem.notify("callback_reject_step", t, y, t1)
+            if number(t_next) >= number(t1):  # held at the least step that the user allows
+                return path.solution(_step_failure(problem, method, t, t1, y, step))
             t1 = t_next
             continue
         stats.n_accepted += 1
@@ -107,15 +114,15 @@ def integrate(
     return path.solution(None)
 
 
-def _first_step(problem: Problem, method: Method, controller: Controller, history: Any) -> float:
+def _first_step(problem: Problem, method: Method, controller: Controller, slope: Tensor | None) -> float:
     if not isinstance(controller, Adaptive):
         return 0.0
     if controller.first_step is not None:
         return controller.first_step
     t0, span = problem.ts[0], number(problem.ts[-1]) - number(problem.ts[0])
-    slope = history.slope.detach()
+    slope = problem.f(t0, problem.y0) if slope is None else slope
     power, rtol, atol = _error_power(method), problem.rtol, problem.atol
-    return first_step(problem.f, number(t0), problem.y0.detach(), slope, power, rtol, atol, problem.norm, span)
+    return first_step(problem.f, number(t0), problem.y0.detach(), slope.detach(), power, rtol, atol, problem.norm, span)
 
 
 def _error_power(method: Method) -> int:
@@ -135,10 +142,16 @@ def _side(problem: Problem, t0: Time, t1: Time) -> int:
     return int(bool(problem.jumps) and (number(t0) in problem.jumps or number(t1) in problem.jumps))
 
 
-def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time) -> Status | None:
+def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -> Status | None:
+    """`given`: the end of the step was not the controller's choice, and may be as near as it likes."""
     if n_steps >= max_steps:
         return Status.MAX_STEPS
-    return None if number(t1) > number(t) else Status.STEP_UNDERFLOW
+    least = 0.0 if given else UNDERFLOW * abs(number(t))
+    return None if number(t1) - number(t) > least else Status.STEP_UNDERFLOW
+
+
+def _all_finite(x: Tensor) -> bool:
+    return math.isfinite(float(x.detach().abs().sum()))
 
 
 @torch.no_grad()
@@ -147,7 +160,7 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     if step.failure is not None:
         return math.inf
     if step.error is None:
-        return 0.0 if math.isfinite(float(step.y1.detach().abs().sum())) else math.inf
+        return 0.0 if _all_finite(step.y1) else math.inf
     scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
     ratio = float(problem.norm(step.error / scale).max())
     if step.error_low is None or ratio == 0.0:
@@ -173,4 +186,4 @@ def _largest(y: Tensor) -> str:
 
 def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:
     h = number(t1) - number(t0)
-    return Failure(status, problem.sign * number(t0), problem.stats.n_steps, h, detail)
+    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail)

@@ -14,7 +14,7 @@ from torch import Tensor
 from .norms import Norm, rms_norm
 from .solution import Stats
 from .structure import Structure
-from .vector_field import Time, VectorField
+from .vector_field import Time, VectorField, number
 
 State = Tensor | tuple[Tensor, ...]
 CALLBACKS = ("callback_step", "callback_accept_step", "callback_reject_step")
@@ -44,8 +44,8 @@ class Problem:
     def notify(self, name: str, t0: Time, y0: Tensor, t1: Time) -> None:
         callback = self.callbacks.get(name)
         if callback is not None:
-            where = torch.tensor(self.sign * float(t0), dtype=torch.float64)
-            dt = torch.tensor(float(t1) - float(t0), dtype=torch.float64)
+            where = torch.tensor(self.f.user_time(t0), dtype=torch.float64)
+            dt = torch.tensor(number(t1) - number(t0), dtype=torch.float64)
             callback(where, self.structure.restore(y0), dt)
 
     def restore(self, ys: list[Tensor]) -> Any:
@@ -138,34 +138,49 @@ def _check_marks(name: str, marks: Any, reverse: bool) -> tuple[float, ...]:
         return ()
     if not isinstance(marks, Tensor) or not marks.is_floating_point() or marks.dim() != 1:
         raise TypeError(f"`{name}` must be a one-dimensional floating torch.Tensor of times")
+    if not bool(torch.isfinite(marks.detach()).all()):
+        raise ValueError(f"`{name}` holds nan or infinite values")
     if marks.requires_grad:
         raise ValueError(f"`{name}` must not require a gradient")
     return tuple(sorted(-mark if reverse else mark for mark in marks.double().tolist()))
 
 
 def _check_tolerance(name: str, tol: Any, structure: Structure, flat: Tensor) -> float | Tensor:
-    if isinstance(tol, tuple | list):
-        if not structure.is_tuple or len(tol) != len(structure.shapes):
-            raise ValueError(f"`{name}` is a tuple of {len(tol)}, so y0 must be a tuple of as many tensors")
-        parts = [_check_tolerance(f"{name}[{i}]", part, structure, flat) for i, part in enumerate(tol)]
+    """A number, or a flat tensor with one for each component."""
+    if structure.is_tuple and (isinstance(tol, tuple | list) or (isinstance(tol, Tensor) and tol.dim() > 0)):
+        parts = tuple(tol)
+        if len(parts) != len(structure.shapes):
+            raise ValueError(f"`{name}` has {len(parts)} parts, but y0 is a tuple of {len(structure.shapes)} tensors")
         return torch.cat([
-            torch.as_tensor(part, dtype=flat.dtype.to_real(), device=flat.device).reshape(-1).expand(size)
-            for part, size in zip(parts, structure.sizes, strict=True)
+            _spread(f"{name}[{i}]", part, shape, flat)
+            for i, (part, shape) in enumerate(zip(parts, structure.shapes, strict=True))
         ])  # fmt: skip
-    if isinstance(tol, Tensor):
+    if isinstance(tol, tuple | list):
+        raise ValueError(f"`{name}` is a tuple of {len(tol)}, so y0 must be a tuple of as many tensors")
+    if isinstance(tol, Tensor) and tol.numel() != 1:
+        return _spread(name, tol, structure.shapes[0], flat)
+    return _number(name, tol)
+
+
+def _spread(name: str, tol: Any, shape: torch.Size, flat: Tensor) -> Tensor:
+    """A tolerance for each component of one tensor."""
+    if not isinstance(tol, Tensor) or tol.numel() == 1:
+        tol = torch.tensor(_number(name, tol))
+    if tol.requires_grad:
+        raise ValueError(f"`{name}` must not require a gradient")
+    if not bool(torch.isfinite(tol).all()) or bool((tol < 0).any()):
+        raise ValueError(f"`{name}` must be finite and not negative")
+    try:
+        return tol.to(dtype=flat.dtype.to_real(), device=flat.device).expand(shape).reshape(-1)
+    except RuntimeError:
+        raise ValueError(f"`{name}` of shape {tuple(tol.shape)} does not fit a state of {tuple(shape)}") from None
+
+
+def _number(name: str, tol: Any) -> float:
+    if isinstance(tol, Tensor) and tol.numel() == 1:
         if tol.requires_grad:
             raise ValueError(f"`{name}` must not require a gradient")
-        if not bool(torch.isfinite(tol).all()) or bool((tol < 0).any()):
-            raise ValueError(f"`{name}` must be finite and not negative")
-        if tol.numel() == 1:
-            return float(tol)
-        tol = tol.detach().to(dtype=flat.dtype.to_real(), device=flat.device)
-        if structure.is_tuple or "[" in name:
-            return tol.reshape(-1)
-        try:
-            return tol.expand(structure.shapes[0]).reshape(-1)
-        except RuntimeError:
-            raise ValueError(f"`{name}` of shape {tuple(tol.shape)} does not fit y0") from None
+        tol = tol.item()
     if isinstance(tol, bool) or not isinstance(tol, int | float):
         raise TypeError(f"`{name}` must be a number, a tensor or a tuple of them, not {type(tol).__name__}")
     if not (math.isfinite(tol) and tol >= 0):
@@ -176,6 +191,8 @@ def _check_tolerance(name: str, tol: Any, structure: Structure, flat: Tensor) ->
 def _make_norm(norm: Callable[[Any], Any] | None, structure: Structure) -> Norm:
     """The user's norm on the user's structure; by default the RMS, of the worst part if the state is a tuple."""
     if norm is not None:
+        if not callable(norm):
+            raise TypeError(f"`norm` must be a function of the state, not {type(norm).__name__}")
 
         def users(x: Tensor) -> Tensor:
             return torch.as_tensor(norm(structure.restore(x))).abs().reshape(1)

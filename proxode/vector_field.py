@@ -24,6 +24,15 @@ GAIN_LASTS = 10  # equations for which a measured gain is good enough
 JACOBIAN_CHUNK = 512  # rows of a dense Jacobian made in one batched backward pass
 
 
+def beside(t: Time, side: int, dtype: torch.dtype) -> Time:
+    """The next time after t (`side` = 1) or before it (-1) that f can tell from t: for an f that jumps at t."""
+    if not side:
+        return t
+    here = torch.tensor(number(t), dtype=dtype.to_real())
+    ulp = float(torch.nextafter(here, torch.full_like(here, side * math.inf)).double() - here.double())
+    return t + ulp
+
+
 def number(t: Time) -> float:
     """t as a plain float, off any graph."""
     return float(t.detach()) if isinstance(t, Tensor) else t
@@ -50,19 +59,19 @@ class VectorField:
         self._clock: tuple[Any, Tensor] | None = None
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
 
-    def __call__(self, t: Time, y: Tensor, side: int = 0) -> Tensor:
-        """f at (t, y). `side` = +1 or -1 looks just after or just before t, for an f that jumps there."""
+    def __call__(self, t: Time, y: Tensor) -> Tensor:
+        """f at (t, y)."""
         self.stats.count("n_f")
         if torch.is_grad_enabled():
-            out = self._evaluate(t, y, side)
+            out = self._evaluate(t, y)
             if out.requires_grad:
                 out.register_hook(self._count_backward)
             return out
         # f may set flags on its input or return a graph even now: it gets an alias, and we keep no graph.
-        return self._evaluate(t, y.detach(), side).detach()
+        return self._evaluate(t, y.detach()).detach()
 
-    def _evaluate(self, t: Time, y: Tensor, side: int = 0) -> Tensor:
-        out = self.func(self._time(t, y, side), self.structure.restore(y))
+    def _evaluate(self, t: Time, y: Tensor) -> Tensor:
+        out = self.func(self._time(t, y), self.structure.restore(y))
         out = self._flat_output(out, y)
         return -out if self.reverse else out
 
@@ -70,21 +79,18 @@ class VectorField:
         with self.stats.counting_backward():
             self.stats.count("n_vjp")
 
-    def _time(self, t: Time, y: Tensor, side: int) -> Tensor:
+    def user_time(self, t: Time) -> float:
+        """t in the user's direction."""
+        return (-number(t) if self.reverse else number(t)) + 0.0  # no minus before a zero
+
+    def _time(self, t: Time, y: Tensor) -> Tensor:
         """t as the user sees it: 0-dim, in the real dtype of the state, running in the user's direction."""
         dtype = y.dtype.to_real()
         if isinstance(t, Tensor):
-            clock = (-t if self.reverse else t).to(dtype=dtype, device=y.device)
-        else:
-            if self._clock is None or self._clock[0] != (t, dtype):
-                sign = -1.0 if self.reverse else 1.0
-                self._clock = ((t, dtype), torch.tensor(sign * t, dtype=dtype, device=y.device))
-            clock = self._clock[1].detach()
-        if side:
-            inf = math.inf if (side > 0) != self.reverse else -math.inf
-            ulp = torch.nextafter(clock.detach(), torch.full_like(clock, inf)) - clock.detach()
-            clock = clock + ulp
-        return clock
+            return (-t if self.reverse else t).to(dtype=dtype, device=y.device)
+        if self._clock is None or self._clock[0] != (t, dtype):
+            self._clock = ((t, dtype), torch.tensor(self.user_time(t), dtype=dtype, device=y.device))
+        return self._clock[1].detach()
 
     def _flat_output(self, out: Any, y: Tensor) -> Tensor:
         check_output(out, self.structure, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -68,7 +69,7 @@ def falls(after: float, before: float) -> bool:
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_backward_euler_never_raises_the_energy(inner, functional, start, s):
     h = trajectory(functional, start, s, "backward_euler", inner)
-    for before, after in zip(h[:-1], h[1:], strict=True):
+    for before, after in itertools.pairwise(h):
         moved = float(((after - before) ** 2).sum()) / (2 * s)
         assert falls(functional.energy(after) + moved, functional.energy(before))
 
@@ -80,9 +81,9 @@ def test_bdf2_never_raises_its_modified_energy(inner, functional, start, s):
     h = trajectory(functional, start, s, "bdf2", inner)
     modified = [
         functional.energy(after) + float(((after - before) ** 2).sum()) / (4 * s)
-        for before, after in zip(h[:-1], h[1:], strict=True)
+        for before, after in itertools.pairwise(h)
     ]
-    assert all(falls(after, before) for before, after in zip(modified[:-1], modified[1:], strict=True))
+    assert all(falls(after, before) for before, after in itertools.pairwise(modified))
 
 
 @pytest.mark.parametrize("inner", DESCENT)
@@ -90,7 +91,7 @@ def test_bdf2_never_raises_its_modified_energy(inner, functional, start, s):
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_crank_nicolson_keeps_its_energy_inequality(inner, functional, start, s):
     h = trajectory(functional, start, s, "crank_nicolson", inner)
-    for before, after in zip(h[:-1], h[1:], strict=True):
+    for before, after in itertools.pairwise(h):
         gradient = -functional.force(torch.zeros(()), before)
         linear = float(((after - before) * gradient).sum())
         assert falls(functional.energy(after) + linear, functional.energy(before))
@@ -103,7 +104,7 @@ def test_multistage_schemes_never_raise_the_energy(method, start, exponent):
     """Where each stage has one solution: s / G_m below the inverse of the most negative curvature, which is one."""
     h = trajectory(DoubleWells, start, 10.0**exponent, method, "gd")
     energies = [DoubleWells.energy(x) for x in h]
-    assert all(falls(after, before) for before, after in zip(energies[:-1], energies[1:], strict=True))
+    assert all(falls(after, before) for before, after in itertools.pairwise(energies))
 
 
 def test_forward_euler_raises_the_energy_where_backward_euler_does_not():
@@ -133,7 +134,8 @@ def test_inner_errors_add_up_at_most_linearly(inner):
 
     def run(tol):
         return proxode.solve(
-            f, y0, 0.0, float(times[-1]), method="backward_euler", inner=inner, step_size=s, save_at=times, inner_tol=tol,
+            f, y0, 0.0, float(times[-1]), method="backward_euler", inner=inner, step_size=s, save_at=times,
+            inner_tol=tol,
         ).ys  # fmt: skip
 
     exact = run(1e-15)

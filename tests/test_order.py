@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import proxode
-from proxode.methods import METHODS, BDF, bdf_coefficients
+from proxode.methods import BDF, METHODS, bdf_coefficients
 
 PROXIMAL = [name for name, method in METHODS.items() if method.implicit]
 STEPS = {1: (160, 320), 2: (80, 160), 3: (60, 120), 4: (40, 80), 5: (40, 80), 8: (4, 8)}

@@ -50,6 +50,7 @@ def test_an_inner_solve_that_fails_is_an_error_that_names_everything(
     assert "t = 0," in message and "step 1 of size 0.25" in message
     assert f"inner solver {inner}" in message and "last residual" in message and "tolerance" in message
     assert "What to try" in message and advice in message
+    assert error.solution.stats.n_inner_failed == 1
     assert torch.equal(error.solution.ts, T[:1])
     assert torch.equal(error.solution.ys, Y0[None])
 
@@ -82,7 +83,7 @@ def nan_from(when: float) -> Any:
     def f(t: Tensor, y: Any) -> Any:
         if isinstance(y, tuple):
             return tuple(f(t, part) for part in y)
-        return torch.where(t <= when, -y, math.nan * y)
+        return -y if float(t) <= when else math.nan * y
 
     return f
 
@@ -104,7 +105,7 @@ def test_without_throw_the_part_before_a_nan_comes_back_with_its_status(
 ) -> None:
     y0 = (Y0, Y0[0]) if split else Y0
     solution = proxode.solve(
-        nan_from(1.1), y0, 0.0, 2.0, save_at=T, throw=False, max_steps=3000, rtol=1e-6, atol=1e-8, **kwargs
+        nan_from(1.1), y0, 0.0, 2.0, save_at=T, throw=False, max_steps=1000, rtol=1e-6, atol=1e-8, **kwargs
     )
     assert solution.status in statuses and not solution.status.ok
     assert solution.failure is not None and 0.99 < solution.failure.t < 1.11
@@ -118,13 +119,13 @@ def test_without_throw_the_part_before_a_nan_comes_back_with_its_status(
 
 @failing
 def test_a_nan_at_the_start_is_found_at_once(kwargs: dict[str, Any], statuses: set[Status]) -> None:
-    solution = proxode.solve(nan_from(-1.0), Y0, 0.0, 2.0, throw=False, max_steps=3000, **kwargs)
+    solution = proxode.solve(nan_from(-1.0), Y0, 0.0, 2.0, throw=False, max_steps=1000, **kwargs)
     assert solution.status in statuses
     assert solution.failure is not None and solution.failure.t == 0.0
     assert torch.equal(solution.ys, Y0[None]) and len(solution.ts) == 1
 
 
-@pytest.mark.parametrize("save_at", [T[1:], T[1:-1], T[:-1], T[2:3], T[-2:]], ids=str)
+@pytest.mark.parametrize("save_at", [T[1:], T[1:-1], T[:-1], T[2:3], T[-2:]], ids=lambda t: f"{t[0]} to {t[-1]}")
 def test_a_partial_solution_keeps_only_what_save_at_asked_for(save_at: Tensor) -> None:
     kwargs: dict[str, Any] = {"method": "bdf2", "step_size": 0.125, "save_at": save_at}
     solution = proxode.solve(nan_from(1.1), Y0, 0.0, 2.0, throw=False, **kwargs)
@@ -140,7 +141,8 @@ def test_a_partial_solution_keeps_only_what_save_at_asked_for(save_at: Tensor) -
 def test_a_solution_that_blows_up_ends_near_its_pole(method: str) -> None:
     steps = {} if proxode.methods.METHODS[method].adaptive else {"step_size": 0.005}
     with pytest.raises(SolverError) as caught:
-        proxode.solve(lambda t, y: y * y, Y0[:1], 0.0, 2.0, method=method, save_at=T, max_steps=20_000, **steps)
+        proxode.solve(lambda t, y: y * y, Y0[:1], 0.0, 2.0, method=method, save_at=T, max_steps=2000, **steps)
+    assert caught.value.status is not Status.MAX_STEPS
     assert 0.9 < caught.value.t < 1.3
     assert "largest |y|" in str(caught.value)
     before = caught.value.solution
@@ -152,10 +154,10 @@ def test_a_solution_that_blows_up_ends_near_its_pole(method: str) -> None:
 def test_too_many_steps_end_the_solve(method: str) -> None:
     steps = {} if method == "dopri5" else {"step_size": 0.01}
     solution = proxode.solve(
-        lambda t, y: torch.cos(40 * t) * y, Y0, 0.0, 2.0, method=method, save_at=T, max_steps=40, throw=False, **steps
+        lambda t, y: torch.cos(40 * t) * y, Y0, 0.0, 2.0, method=method, save_at=T, max_steps=10, throw=False, **steps
     )
     assert solution.status is Status.MAX_STEPS
-    assert solution.stats.n_steps == 40
+    assert solution.stats.n_steps == 10
     assert len(solution.ts) == len(solution.ys) < 9
     assert "max_num_steps" in solution.message and "`max_steps`" in solution.message
 
@@ -186,7 +188,7 @@ def test_a_step_below_the_rounding_of_the_time_is_an_underflow() -> None:
 def test_after_a_failure_the_next_solve_works(kwargs: dict[str, Any], statuses: set[Status]) -> None:
     fresh = proxode.solve(nan_from(9.0), Y0, 0.0, 2.0, **kwargs)
     with pytest.raises(SolverError):
-        proxode.solve(nan_from(1.1), Y0, 0.0, 2.0, max_steps=3000, **kwargs)
+        proxode.solve(nan_from(1.1), Y0, 0.0, 2.0, max_steps=1000, **kwargs)
     again = proxode.solve(nan_from(9.0), Y0, 0.0, 2.0, **kwargs)
     assert torch.equal(again.ys, fresh.ys) and again.stats == fresh.stats
 

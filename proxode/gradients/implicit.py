@@ -116,6 +116,6 @@ class _Solution(torch.autograd.Function):
         solved = gmres(link.transposed, g, rtol=link.rtol, max_iters=MAX_ITERS)
         if not solved.residual <= max(10 * link.rtol, torch.finfo(g.dtype).eps ** 0.5):
             detail = f"{solved.iterations} products, relative residual {solved.residual:.3g}, tolerance {link.rtol:.3g}"
-            t, gamma = number(link.equation.t), number(link.equation.gamma)
+            t, gamma = link.equation.f.user_time(link.equation.t), number(link.equation.gamma)
             raise SolverError(Failure(Status.BACKWARD_NOT_CONVERGED, t, 0, gamma, detail), None)
         return solved.x, None, None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..inner import ImplicitEquation
 from ..interpolation import Lagrange, combine
-from ..vector_field import Time, VectorField, number
+from ..vector_field import Time, VectorField, beside, number
 from .base import History, Proximal, Solve, Step, slope_after
 from .dirk import BackwardEuler, Sdirk
 from .tableaus import TOLERANCE
@@ -74,7 +74,8 @@ class BDF(Proximal):
             following = history.push(t1, started.y1, started.history.slope, self.points)
             return Step(started.y1, following, started.interpolant)
         weights, gamma = bdf_coefficients(t1, history.ts[:k])
-        equation = ImplicitEquation(f, t1, combine(None, weights, history.ys[:k]), gamma)
+        anchor = combine(None, weights, history.ys[:k])
+        equation = ImplicitEquation(f, beside(t1, -side, anchor.dtype), anchor, gamma)
         result = solve(equation, self.guess(t1, history, history.ys[0]))
         following = history.push(t1, result.z, slope_after(equation, result), self.points)
         through = Lagrange((t1, *history.ts[:k]), (result.z, *history.ys[:k]))

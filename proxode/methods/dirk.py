@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..inner import ImplicitEquation
 from ..interpolation import Hermite, Interpolant, Linear, combine
-from ..vector_field import Time, VectorField
+from ..vector_field import Time, VectorField, beside
 from .base import History, Proximal, Solve, Step, slope_after
 from .proximal_tableaus import MULTISTAGE, SDIRK4
 from .tableaus import DirkTableau, ProximalTableau
@@ -28,7 +28,7 @@ class BackwardEuler(Proximal):
 
     def step(self, f: VectorField, t0: Time, t1: Time, history: History, solve: Solve, side: int = 0) -> Step:
         y0 = history.ys[0]
-        equation = ImplicitEquation(f, t1, y0, t1 - t0)
+        equation = ImplicitEquation(f, beside(t1, -side, y0.dtype), y0, t1 - t0)
         result = solve(equation, self.guess(t1, history, y0))
         following = history.push(t1, result.z, slope_after(equation, result), self.points)
         return Step(
@@ -56,8 +56,9 @@ class CrankNicolson(Proximal):
 
     def step(self, f: VectorField, t0: Time, t1: Time, history: History, solve: Solve, side: int = 0) -> Step:
         y0, half = history.ys[0], 0.5 * (t1 - t0)
-        slope0 = f(t0, y0, side=side) if history.slope is None else history.slope
-        equation = ImplicitEquation(f, t1, combine(y0, [half], [slope0]), half)
+        slope0 = f(beside(t0, side, y0.dtype), y0) if history.slope is None else history.slope
+        anchor = combine(y0, [half], [slope0])
+        equation = ImplicitEquation(f, beside(t1, -side, y0.dtype), anchor, half)
         result = solve(equation, self.guess(t1, history, y0))
         slope1 = slope_after(equation, result)
         return Step(
@@ -93,7 +94,7 @@ class MultiStage(Proximal):
         for weights, gamma, c in zip(
             self.tableau.anchor_weights, self.tableau.gammas, self.tableau.c, strict=True
         ):
-            t = t1 if c == 1.0 else t0 + c * h
+            t = beside(t1, -side, y0.dtype) if c == 1.0 else t0 + c * h
             equation = ImplicitEquation(f, t, combine(None, weights, z), gamma * h)
             result = solve(equation, self.guess(t, history, z[-1]))
             z.append(result.z)
@@ -124,7 +125,7 @@ class Sdirk(Proximal):
         slopes: list[Tensor] = []
         z = y0
         for row, c in zip(self.tableau.a, self.tableau.c, strict=True):
-            t = t1 if c == 1.0 else t0 + c * h
+            t = beside(t1, -side, y0.dtype) if c == 1.0 else t0 + c * h
             equation = ImplicitEquation(f, t, combine(y0, [h * a for a in row[:-1]], slopes), row[-1] * h)
             result = solve(equation, self.guess(t, history, z))
             if not result.converged:

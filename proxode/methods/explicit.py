@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor
 
 from ..interpolation import Hermite, Interpolant, Linear, combine
-from ..vector_field import Time, VectorField, number
+from ..vector_field import Time, VectorField, beside, number
 from .base import Method, Solve, Step
 from .explicit_tableaus import EXPLICIT
 from .tableaus import ExplicitTableau
@@ -63,12 +63,11 @@ class ExplicitRungeKutta(Method):
         tableau, h = self.tableau, t1 - t0
         y0 = history.y
         inside = 1 if self.perturb else side
-        stages = [f(t0, y0, side=inside) if history.slope is None else history.slope]
+        stages = [f(beside(t0, inside, y0.dtype), y0) if history.slope is None else history.slope]
         y = y0
         for c, row in zip(tableau.c[1:], tableau.a[1:], strict=True):
             y = combine(y0, [h * a for a in row], stages)
-            at_end = c == 1.0
-            stages.append(f(t1 if at_end else t0 + c * h, y, side=-inside if at_end else 0))
+            stages.append(f(beside(t1, -inside, y0.dtype) if c == 1.0 else t0 + c * h, y))
         y1 = y if tableau.fsal else combine(y0, [h * b for b in tableau.b], stages)
         slope = stages[-1] if tableau.fsal and not inside else None
         return Step(

@@ -1,0 +1,71 @@
+"""Options and names at the two doors: `odeint` warns and goes on, `solve` refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import proxode
+from proxode.inner import INNER
+from proxode.methods import METHODS
+
+T = torch.linspace(0, 1, 5, dtype=torch.float64)
+Y0 = torch.tensor([1.0, -0.5], dtype=torch.float64)
+
+
+def decay(t: Tensor, y: Tensor) -> Tensor:
+    return -y + torch.sin(t)
+
+
+@pytest.mark.parametrize(
+    ("method", "option"),
+    [("dopri5", "step_size"), ("rk4", "first_step"), ("rk4", "inner_lr"), ("bdf2", "perturb"), ("rk4", "hyper")],
+)
+def test_an_option_without_meaning_warns_at_the_callers_line_and_goes_on(method: str, option: str) -> None:
+    plain = proxode.odeint(decay, Y0, T, method=method)
+    with pytest.warns(UserWarning, match=option) as caught:
+        y = proxode.odeint(decay, Y0, T, method=method, options={option: 0.1})
+    assert torch.equal(y, plain)
+    assert [w.filename for w in caught] == [__file__]
+
+
+@pytest.mark.parametrize(("method", "option"), [("rk4", "first_step"), ("rk4", "inner_lr"), ("bdf2", "perturb")])
+def test_solve_refuses_an_option_without_meaning(method: str, option: str) -> None:
+    with pytest.raises(ValueError, match=f"`{option}` has no meaning"):
+        proxode.solve(decay, Y0, 0.0, 1.0, method=method, step_size=0.5, **{option: 0.1})
+
+
+def test_solve_lists_what_it_accepts() -> None:
+    with pytest.raises(TypeError, match=r"hyper.*accepts.*inner_tol"):
+        proxode.solve(decay, Y0, 0.0, 1.0, hyper=3)
+
+
+NAMES = {
+    "inner": "newton_krylov", "gradient": "implicit", "predictor": "extrapolate", "inner_stop": "update",
+    "interp": "cubic", "controller": "integral",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "known"), NAMES.items())
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(name: str, known: str) -> None:
+    method = {"interp": "rk4", "controller": "dopri5"}.get(name, "bdf2")
+    with pytest.raises(ValueError, match=rf"(`{name}`.*'nonsense'|'nonsense'.*`{name}`).*known are:.*{known}"):
+        proxode.odeint(decay, Y0, T, method=method, options={name: "nonsense"})
+
+
+def test_an_unknown_method_lists_every_method() -> None:
+    for call in (lambda m: proxode.odeint(decay, Y0, T, method=m), lambda m: proxode.solve(decay, Y0, 0, 1, method=m)):
+        with pytest.raises(ValueError, match="rk5") as caught:
+            call("rk5")
+        assert all(name in str(caught.value) for name in METHODS)
+    with pytest.raises(ValueError, match="magic") as caught:
+        proxode.odeint(decay, Y0, T, method="bdf2", options={"inner": "magic"})
+    assert all(name in str(caught.value) for name in INNER)
+
+
+@pytest.mark.parametrize("method", ["rk4", "bdf2"])
+def test_step_size_and_grid_constructor_exclude_each_other(method: str) -> None:
+    with pytest.raises(ValueError, match=r"`step_size` and `grid_constructor`"):
+        options = {"step_size": 0.1, "grid_constructor": lambda f, y, t: t}
+        proxode.odeint(decay, Y0, T, method=method, options=options)
