@@ -153,8 +153,8 @@ def _table(data: str, rows: list[diffusion.Row]) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("method", no_wrap=True)
     table.add_column("setting", no_wrap=True)
-    for heading in ("NFE", "steps", "final\nerror", "largest\nerror", "seconds"):
-        table.add_column(heading, justify="right")
+    for heading in ("NFE", "steps", "final\nerror", "largest\nerror", "time, s"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("status")
     groups = [row.group for row in rows]
     for i, row in enumerate(rows):

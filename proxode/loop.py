@@ -100,7 +100,7 @@ def integrate(
             problem.notify("callback_reject_step", t, y, t1)
             if number(t_next) >= number(t1):  # held at the least step that the user allows
                 return path.solution(_step_failure(problem, method, t, t1, y, step))
-            t1 = t_next
+            t1, history = t_next, step.retry or history
             continue
         stats.n_accepted += 1
         problem.notify("callback_accept_step", t, y, t1)
@@ -151,7 +151,7 @@ def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -
 
 
 def _all_finite(x: Tensor) -> bool:
-    return math.isfinite(float(x.detach().abs().sum()))
+    return math.isfinite(float(x.detach().abs().max()))
 
 
 @torch.no_grad()

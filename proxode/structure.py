@@ -28,13 +28,14 @@ class Structure:
 
     def flatten(self, y: Any) -> Tensor:
         if not self.is_tuple:
-            return y.reshape(-1)
+            return y if y.dim() == 1 else y.reshape(-1)
         return torch.cat([part.reshape(-1) for part in y])
 
     def restore(self, flat: Tensor, *lead: int) -> Any:
         """Back to the user's structure; `lead` are dimensions in front, such as the number of output times."""
         if not self.is_tuple:
-            return flat.view((*lead, *self.shapes[0]))
+            shape = (*lead, *self.shapes[0])
+            return flat if flat.shape == shape else flat.view(shape)
         parts = flat.split(self.sizes, dim=-1)
         return tuple(part.reshape((*lead, *shape)) for part, shape in zip(parts, self.shapes, strict=True))
 

@@ -89,7 +89,7 @@ class VectorField:
         if isinstance(t, Tensor):
             return (-t if self.reverse else t).to(dtype=dtype, device=y.device)
         if self._clock is None or self._clock[0] != (t, dtype):
-            self._clock = ((t, dtype), torch.tensor(self.user_time(t), dtype=dtype, device=y.device))
+            self._clock = ((t, dtype), torch.full((), self.user_time(t), dtype=dtype, device=y.device))
         return self._clock[1].detach()
 
     def _flat_output(self, out: Any, y: Tensor) -> Tensor:

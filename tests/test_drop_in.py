@@ -19,7 +19,6 @@ EXPLICIT = [name for name, method in METHODS.items() if not method.implicit]
 PROXIMAL = [name for name, method in METHODS.items() if method.implicit]
 TRIO = ["rk4", "dopri5", "bdf2"]
 every_method = pytest.mark.parametrize("method", METHODS)
-proximal = pytest.mark.parametrize("method", PROXIMAL)
 trio = pytest.mark.parametrize("method", TRIO)
 
 T = torch.linspace(0, 1, 5, dtype=torch.float64)
@@ -245,15 +244,3 @@ def test_func_may_be_a_module_a_lambda_or_a_method(method: str) -> None:
         warnings.simplefilter("error")
         results = [proxode.odeint(f, Y0, T, method=method, options=steps(method)) for f in functions]
     assert all(torch.equal(result, results[0]) for result in results)
-
-
-@proximal
-def test_jump_t_is_looked_at_from_inside_the_step(method: str) -> None:
-    def jump(t: Tensor, y: Tensor) -> Tensor:
-        return torch.where(t < 0.5, torch.ones_like(y), -3 * torch.ones_like(y))
-
-    for t in (T, T.flip(0)):
-        y = proxode.odeint(jump, Y0, t, method=method, options={"jump_t": T[2:3], "step_size": 0.125})
-        kinks = torch.where(T < 0.5, T, 0.5 - 3 * (T - 0.5)).unsqueeze(-1)
-        expected = Y0 + (kinks if t is T else kinks.flip(0) - kinks[-1])
-        assert_close(y[-1], expected[-1], rtol=1e-6, atol=1e-6)

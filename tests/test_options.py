@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 import proxode
 from proxode.inner import INNER
@@ -69,3 +70,15 @@ def test_step_size_and_grid_constructor_exclude_each_other(method: str) -> None:
     with pytest.raises(ValueError, match=r"`step_size` and `grid_constructor`"):
         options = {"step_size": 0.1, "grid_constructor": lambda f, y, t: t}
         proxode.odeint(decay, Y0, T, method=method, options=options)
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.implicit])
+def test_jump_t_is_looked_at_from_inside_the_step(method: str) -> None:
+    def jump(t: Tensor, y: Tensor) -> Tensor:
+        return torch.where(t < 0.5, torch.ones_like(y), -3 * torch.ones_like(y))
+
+    for t in (T, T.flip(0)):
+        y = proxode.odeint(jump, Y0, t, method=method, options={"jump_t": T[2:3], "step_size": 0.125})
+        kinks = torch.where(T < 0.5, T, 0.5 - 3 * (T - 0.5)).unsqueeze(-1)
+        expected = Y0 + (kinks if t is T else kinks.flip(0) - kinks[-1])
+        assert_close(y[-1], expected[-1], rtol=1e-6, atol=1e-6)

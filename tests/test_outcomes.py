@@ -215,3 +215,10 @@ def test_every_status_but_success_carries_advice() -> None:
     for status in Status:
         assert status.ok == (status is Status.SUCCESS)
         assert status.message and bool(status.advice) != status.ok
+
+
+@pytest.mark.parametrize("method", ["euler", "rk4", "backward_euler"])
+def test_a_large_state_whose_sum_overflows_is_still_finite(method: str) -> None:
+    y0 = torch.full((8,), 1e38)
+    y = proxode.odeint(lambda t, y: -y, y0, torch.tensor([0.0, 0.1]), method=method)
+    assert_close(y[-1].detach() / 1e38, torch.full((8,), math.exp(-0.1)), rtol=1e-2, atol=0.0)

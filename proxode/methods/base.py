@@ -27,6 +27,7 @@ class Step:
     error: Tensor | None = None
     error_low: Tensor | None = None
     failure: InnerResult | None = None
+    retry: Any = None  # the history for another try from t0, where the step has learned something about it
 
 
 @dataclass(frozen=True)

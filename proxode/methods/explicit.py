@@ -76,6 +76,7 @@ class ExplicitRungeKutta(Method):
             self._interpolant(f, t0, t1, y0, y1, stages),
             error=_error(h, tableau.b_error, stages),
             error_low=_error(h, tableau.b_error_low, stages),
+            retry=ExplicitHistory(y0, stages[0]),
         )
 
     def _interpolant(

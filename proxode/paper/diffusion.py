@@ -127,7 +127,7 @@ def printed_run(method: str, steps: int) -> Run:
     """The same with the paper's constant inner step and its first guess `z^0 = h_k`. The 0.1 that the paper prints
     diverges here; 0.05 does not."""
     options = {**paper_run(method, steps).options, "inner_lr": 0.05, "predictor": "previous"}
-    return Run(method, f"h=1/{steps}, lr=0.05, z0=h_k", "paper", options)
+    return Run(method, f"h=1/{steps}, lr=0.05", "paper", options)
 
 
 def large_step_run(method: str, steps: int) -> Run:
