@@ -153,9 +153,9 @@ def _table(data: str, rows: list[diffusion.Row]) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("method", no_wrap=True)
     table.add_column("setting", no_wrap=True)
-    for heading in ("NFE", "steps", "final\nerror", "largest\nerror", "time, s"):
+    for heading in ("NFE", "steps", "final\nerror", "largest\nerror", "time"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("status")
+    table.add_column("")
     groups = [row.group for row in rows]
     for i, row in enumerate(rows):
         table.add_row(
@@ -173,7 +173,7 @@ def _table(data: str, rows: list[diffusion.Row]) -> Table:
 
 
 def _scientific(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2e}"
+    return "-" if value is None else f"{value:.1e}"
 
 
 def _say_written(console: Console, path: Path) -> None:

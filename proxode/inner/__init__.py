@@ -25,10 +25,10 @@ DENSE_LIMIT = 64  # states up to this size get dense Newton from `auto`
 
 
 def inner_solver(inner: str | InnerSolver, *, size: int, lr: float | None = None) -> InnerSolver:
-    """The solver that a name (or an object) asks for. `auto` is `newton` for small states, else `newton_krylov`."""
+    """The solver that a name (or an object) asks for. `auto` is `newton` for small states, else `anderson`."""
     if isinstance(inner, str):
         if inner == "auto":
-            inner = "newton" if size <= DENSE_LIMIT else "newton_krylov"
+            inner = "newton" if size <= DENSE_LIMIT else "anderson"
         if inner not in INNER:
             raise ValueError(f"unknown inner solver {inner!r} (`inner`); known are: auto, {', '.join(INNER)}")
         inner = INNER[inner]
