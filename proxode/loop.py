@@ -94,7 +94,7 @@ def integrate(
         ratio = _error_ratio(problem, y, step)
         if not controller.retries and not math.isfinite(ratio):
             return path.solution(_step_failure(problem, method, t, t1, y, step))
-        accept, t_next, state = controller.next(t, t1, ratio, _error_power(method), state)
+        accept, t_next, state = controller.next(t, t1, ratio, method.error_power, state)
         if not accept:
             stats.n_rejected += 1
             problem.notify("callback_reject_step", t, y, t1)
@@ -121,15 +121,8 @@ def _first_step(problem: Problem, method: Method, controller: Controller, slope:
         return controller.first_step
     t0, span = problem.ts[0], number(problem.ts[-1]) - number(problem.ts[0])
     slope = problem.f(t0, problem.y0) if slope is None else slope
-    power, rtol, atol = _error_power(method), problem.rtol, problem.atol
+    power, rtol, atol = method.error_power, problem.rtol, problem.atol
     return first_step(problem.f, number(t0), problem.y0.detach(), slope.detach(), power, rtol, atol, problem.norm, span)
-
-
-def _error_power(method: Method) -> int:
-    """The power of the step that the error estimate follows: one more than the order of the embedded solution."""
-    tableau = getattr(method, "tableau", None)
-    error_order = getattr(tableau, "error_order", None)
-    return (error_order if error_order is not None else method.order) + 1
 
 
 def _not_beyond(t: Time, t1: Time, stop: Time) -> Time:

@@ -45,6 +45,11 @@ class Method:
     def order(self) -> int:
         raise NotImplementedError
 
+    @property
+    def error_power(self) -> int:
+        """The power of the step that the error estimate follows."""
+        return self.order + 1
+
     def init(self, f: VectorField, t0: Time, y0: Tensor) -> Any:
         raise NotImplementedError
 

@@ -48,6 +48,11 @@ class ExplicitRungeKutta(Method):
         return self.tableau.order
 
     @property
+    def error_power(self) -> int:
+        """One more than the order of the embedded solution, whose error the estimate is."""
+        return self.order + 1 if self.tableau.error_order is None else self.tableau.error_order + 1
+
+    @property
     def adaptive(self) -> bool:  # type: ignore[override]
         return self.tableau.b_error is not None
 
