@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .controllers import Adaptive, Controller, FixedGrid
 from .gradients import gradient_of
-from .inner import ImplicitEquation, InnerResult, InnerSolver, Stop, inner_solver
+from .inner import ImplicitEquation, InnerResult, InnerSolver, Stop, inner_solvers
 from .methods import ExplicitRungeKutta, Method, Proximal
 from .methods.base import Solve
 from .norms import tolerance_scale
@@ -159,10 +159,11 @@ def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float
     if lr is not None and eta is not None:
         raise ValueError("`inner_lr` and `inner_eta` exclude each other (lr = eta / gamma): give one of them")
     size = problem.y0.shape[-1]
-    inner = inner_solver(options.get("inner", "auto"), size=size, lr=lr if eta is None else 1.0)
+    inner = options.get("inner", "auto")
+    solvers = inner_solvers(inner, size=size, lr=lr if eta is None else 1.0)
 
-    def inner_for(equation: ImplicitEquation) -> InnerSolver:
-        return inner if eta is None else inner_solver(inner, size=size, lr=eta / abs(number(equation.gamma)))
+    def inner_for(equation: ImplicitEquation) -> tuple[InnerSolver, ...]:
+        return solvers if eta is None else inner_solvers(inner, size=size, lr=eta / abs(number(equation.gamma)))
 
     tol = _positive("inner_tol", options.get("inner_tol"))
     kind = options.get("inner_stop", "residual")

@@ -182,7 +182,7 @@ def test_readme_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("50 ")
 
 
-def test_readme_names_every_method_and_inner_solver() -> None:
+def test_readme_names_every_method_and_inner_solvers() -> None:
     readme = (ROOT / "README.md").read_text()
     for name in (*proxode.methods.METHODS, *proxode.inner.INNER):
         assert f"`{name}`" in readme, name

@@ -49,7 +49,7 @@ def test_gradcheck_for_decreasing_times(method):
 
 
 @pytest.mark.parametrize("inner", [name for name in INNER if name not in ("cg", "fixed_point")])
-def test_the_gradient_does_not_depend_on_the_inner_solver(inner):
+def test_the_gradient_does_not_depend_on_the_inner_solvers(inner):
     def gradients(name):
         weight, y0, t = data()
         loss = outputs(weight, y0, t, "bdf2", inner=name, step_size=0.1, inner_tol=1e-12)[-1].square().sum()

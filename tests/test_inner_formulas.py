@@ -12,7 +12,7 @@ import torch
 from problems import diffusion, tanh_network
 from torch import Tensor
 
-from proxode.inner import INNER, ImplicitEquation, InnerSolver, Stop, inner_solver, solve_equation
+from proxode.inner import INNER, ImplicitEquation, InnerSolver, Stop, inner_solvers, solve_equation
 
 WITH_LR = [name for name, solver in INNER.items() if any(f.name == "lr" for f in fields(solver))]
 
@@ -76,7 +76,7 @@ BY_HAND: dict[str, Formula] = {
 def test_with_a_given_step_length_the_iterates_are_those_of_the_formula(name: str) -> None:
     p = diffusion("noise", 10.0)
     equation, lr = p.equation(), 0.05
-    path = iterates(inner_solver(name, size=128, lr=lr), equation, p.guess, 40)
+    path = iterates(inner_solvers(name, size=128, lr=lr)[0], equation, p.guess, 40)
     by_hand = BY_HAND[name](p.equation().residual, p.guess, lr, 40)
     for ours, theirs in zip(path, by_hand, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-11, atol=1e-13)
@@ -86,14 +86,14 @@ def test_with_a_given_step_length_the_iterates_are_those_of_the_formula(name: st
 @pytest.mark.parametrize("name", WITH_LR)
 def test_the_first_step_of_a_given_length_goes_along_the_residual(name: str) -> None:
     p = tanh_network(0.5)
-    (first,) = iterates(inner_solver(name, size=64, lr=0.3), p.equation(), p.guess, 1)
+    (first,) = iterates(inner_solvers(name, size=64, lr=0.3)[0], p.equation(), p.guess, 1)
     assert torch.allclose(first, p.guess - 0.3 * p.equation().residual(p.guess), rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", [*WITH_LR, "fixed_point"])
 def test_stopping_by_the_update_costs_one_evaluation_an_iteration(name: str) -> None:
     p, tol = diffusion("noise", 0.5), 1e-6
-    solver = inner_solver(name, size=128, lr=0.4 if name in WITH_LR else None)
+    solver = inner_solvers(name, size=128, lr=0.4 if name in WITH_LR else None)[0]
     equation = p.equation()
     result = solve_equation(solver, equation, p.guess, Stop(tol, kind="update"))
     assert result.converged

@@ -10,7 +10,8 @@ import torch
 from problems import diffusion, tanh_network
 from torch import Tensor
 
-from proxode.inner import INNER, ImplicitEquation, Stop, inner_solver, solve_equation
+import proxode
+from proxode.inner import INNER, ImplicitEquation, Stop, inner_solvers, solve_equation
 from proxode.solution import Stats, Status
 from proxode.structure import Structure
 from proxode.vector_field import VectorField
@@ -104,7 +105,7 @@ def test_too_few_iterations_are_a_status(name: str) -> None:
 def test_a_step_length_beyond_stability_is_divergence(name: str) -> None:
     p = diffusion("noise", 100.0)
     equation = p.equation()
-    result = solve_equation(inner_solver(name, size=128, lr=1.0), equation, p.guess, Stop(1e-10))
+    result = solve_equation(inner_solvers(name, size=128, lr=1.0)[0], equation, p.guess, Stop(1e-10))
     assert result.status is Status.INNER_DIVERGED
     assert result.iterations < 50
     assert torch.isfinite(result.z).all()
@@ -124,7 +125,7 @@ def test_an_f_that_becomes_nan_on_the_way_leaves_the_last_good_point() -> None:
         return torch.where(y.abs() < 100, -50 * y, math.nan)
 
     equation = equation_of(f, torch.ones(4, dtype=torch.float64), 1.0)
-    result = solve_equation(inner_solver("gd", size=4, lr=1.0), equation, equation.anchor, Stop(1e-8))
+    result = solve_equation(inner_solvers("gd", size=4, lr=1.0)[0], equation, equation.anchor, Stop(1e-8))
     assert result.status is Status.INNER_NON_FINITE
     assert torch.isfinite(result.z).all()
 
@@ -156,3 +157,20 @@ def test_a_failed_result_says_the_size_of_the_residual_at_its_point() -> None:
     result = solve_equation(INNER["fixed_point"], p.equation(), p.guess, Stop(1e-10))
     assert result.status is Status.INNER_OUTSIDE_RADIUS
     assert rms(p.equation().residual(result.z)) == pytest.approx(result.size)
+
+
+def test_auto_goes_on_with_newton_krylov_where_anderson_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seventy components that decay at rates up to 1e3, with an anderson that is allowed one iteration."""
+    rates = torch.logspace(0, 3, 70, dtype=torch.float64)
+    y0 = torch.ones(70, dtype=torch.float64)
+
+    def run() -> proxode.Solution:
+        return proxode.solve(lambda t, y: -rates * y, y0, 0.0, 0.1, method="backward_euler", step_size=0.1)
+
+    usual = run()
+    assert usual.stats.n_inner_failed == usual.stats.n_jvp == 0
+    monkeypatch.setattr(type(INNER["anderson"]), "max_iters", 1)
+    rescued = run()
+    assert rescued.stats.n_inner_failed == 1 and rescued.stats.n_jvp > 0
+    for solution in (usual, rescued):
+        assert torch.allclose(solution.ys[-1], y0 / (1 + 0.1 * rates), rtol=1e-4, atol=1e-6)

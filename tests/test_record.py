@@ -66,7 +66,7 @@ def test_an_explicit_step_costs_its_stages_and_reuses_the_last(method: str, each
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_no_call_of_f_hides_in_an_inner_solver(inner: str) -> None:
+def test_no_call_of_f_hides_in_an_inner_solvers(inner: str) -> None:
     f = Counted()
     symmetric = f.linear.weight.data
     symmetric.copy_(symmetric + symmetric.T)

@@ -32,12 +32,16 @@ class Implicit:
 
     rtol: float | None = None
 
-    def bind(self, inner_for: Callable[[ImplicitEquation], InnerSolver], make_stop: MakeStop) -> Solve:
+    def bind(self, inner_for: Callable[[ImplicitEquation], tuple[InnerSolver, ...]], make_stop: MakeStop) -> Solve:
         """How a method's equations are solved, and differentiated where autograd is recording."""
 
         def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
             plain = equation.detached()
-            result = solve_equation(inner_for(plain), plain, guess.detach(), make_stop(plain.anchor))
+            stop = make_stop(plain.anchor)
+            for inner in inner_for(plain):
+                result = solve_equation(inner, plain, guess.detach(), stop)
+                if result.converged:
+                    break
             if not result.converged or not torch.is_grad_enabled():
                 return result
             return replace(result, z=self.attach(equation, result.z))

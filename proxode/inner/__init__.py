@@ -24,24 +24,28 @@ INNER: dict[str, InnerSolver] = {
 DENSE_LIMIT = 64  # states up to this size get dense Newton from `auto`
 
 
-def inner_solver(inner: str | InnerSolver, *, size: int, lr: float | None = None) -> InnerSolver:
-    """The solver that a name (or an object) asks for. `auto` is `newton` for small states, else `anderson`."""
+def inner_solvers(inner: str | InnerSolver, *, size: int, lr: float | None = None) -> tuple[InnerSolver, ...]:
+    """The solvers that a name (or an object) asks for, to be tried in turn. `auto` is `newton` for small states;
+    for larger ones `anderson`, which costs least where it converges, then `newton_krylov` where it does not."""
     if isinstance(inner, str):
-        if inner == "auto":
-            inner = "newton" if size <= DENSE_LIMIT else "anderson"
-        if inner not in INNER:
+        names = [inner] if inner != "auto" else ["newton"] if size <= DENSE_LIMIT else ["anderson", "newton_krylov"]
+        if names[0] not in INNER:
             raise ValueError(f"unknown inner solver {inner!r} (`inner`); known are: auto, {', '.join(INNER)}")
-        inner = INNER[inner]
-    if not isinstance(inner, InnerSolver):
+        solvers = tuple(INNER[name] for name in names)
+    elif isinstance(inner, InnerSolver):
+        solvers = (inner,)
+    else:
         raise TypeError(f"`inner` must be a name or an InnerSolver, not {type(inner).__name__}")
-    if lr is None:
-        return inner
-    if not any(f.name == "lr" for f in fields(inner)):
+    return solvers if lr is None else tuple(_with_lr(solver, lr) for solver in solvers)
+
+
+def _with_lr(solver: InnerSolver, lr: float) -> InnerSolver:
+    if not any(f.name == "lr" for f in fields(solver)):
         raise ValueError(
-            f"{type(inner).__name__} has no step length: leave out `inner_lr` and `inner_eta`, or choose one of "
+            f"{type(solver).__name__} has no step length: leave out `inner_lr` and `inner_eta`, or choose one of "
             "gd, nag, restart, fr, lbfgs, anderson"
         )
-    return replace(inner, lr=lr)  # type: ignore[call-arg]
+    return replace(solver, lr=lr)  # type: ignore[call-arg]
 
 
 __all__ = [
@@ -60,6 +64,6 @@ __all__ = [
     "NewtonKrylov",
     "Restart",
     "Stop",
-    "inner_solver",
+    "inner_solvers",
     "solve_equation",
 ]  # fmt: skip
