@@ -23,6 +23,7 @@ results: $(STAMP)
 	$(BIN)/proxode demo --out docs/results
 	$(BIN)/proxode inner --out docs/results
 	mv docs/results/*.png docs/images/
+	$(BIN)/python tools/paste_table.py
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
