@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .configure import DOOR_OPTIONS, SNAP, SOLVE_OPTIONS, Configuration, configure
+from .configure import DOOR_OPTIONS, SOLVE_OPTIONS, Configuration, configure
 from .gradients import Implicit
 from .inner import InnerSolver
 from .loop import integrate
 from .methods import Method, method_of
-from .problem import make_problem
+from .problem import SNAP, make_problem
 from .solution import Solution, SolverError, new_stats
 from .vector_field import number
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from .inner import ImplicitEquation, InnerResult, InnerSolver, Stop, inner_solve
 from .methods import ExplicitRungeKutta, Method, Proximal
 from .methods.base import Solve
 from .norms import tolerance_scale
-from .problem import Problem
+from .problem import SNAP, Problem
 from .vector_field import Time, number
 
 GRID = ("step_size", "grid_constructor")
@@ -32,7 +33,6 @@ SOLVE_OPTIONS = tuple(
 )
 
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
-SNAP = 1e-6  # part of a step within which a grid point and an output time are the same
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,19 @@ def make_grid(problem: Problem, step_size: Any, grid_constructor: Callable[..., 
         grid = _equal_steps(problem, step_size)
     else:
         grid = problem.ts
-    stops = [s for s in problem.stops if number(grid[0]) < s < number(grid[-1]) and s not in map(number, grid)]
-    return tuple(sorted((*grid, *stops), key=number)) if stops else grid
+    return _with_stops(grid, problem)
+
+
+def _with_stops(grid: tuple[Time, ...], problem: Problem) -> tuple[Time, ...]:
+    """The grid with the times that no step may cross; a point that nearly is one of them gives way to it."""
+    if not problem.stops:
+        return grid
+    kept = set(map(number, problem.ts))
+    least = SNAP * min(number(b) - number(a) for a, b in itertools.pairwise(grid))
+    inside = [s for s in problem.stops if number(grid[0]) < s < number(grid[-1])]
+    points = [p for p in grid if number(p) in kept or all(abs(number(p) - s) > least for s in inside)]
+    stops = [s for s in inside if all(abs(number(p) - s) > least for p in points)]
+    return tuple(sorted((*points, *stops), key=number))
 
 
 def _equal_steps(problem: Problem, step_size: Any) -> tuple[Time, ...]:
@@ -173,11 +184,12 @@ def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float
     if max_iters is not None and (isinstance(max_iters, bool) or not isinstance(max_iters, int) or max_iters < 1):
         raise ValueError(f"`inner_max_iters` must be a positive integer, not {max_iters!r}")
 
-    def make_stop(anchor: Tensor) -> Stop:
+    def make_stop(anchor: Tensor, guess: Tensor) -> Stop:
         if tol is not None:
             return Stop(tol, kind, max_iters=max_iters)
-        scale = tolerance_scale(problem.rtol, problem.atol, anchor)
-        scale = scale.clamp(min=torch.finfo(scale.dtype).eps * max(float(scale.max()), 1e-30))
+        scale = tolerance_scale(problem.rtol, problem.atol, anchor, guess)
+        numbers = torch.finfo(scale.dtype)
+        scale = scale.clamp(min=max(numbers.eps * float(scale.max()), numbers.tiny**0.25))
         if kind == "update":
             return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
         return Stop(KAPPA, kind, scale, problem.norm, max_iters)

@@ -74,6 +74,8 @@ class Adaptive:
         for name, lowest in (("safety", 0.0), ("ifactor", 1.0), ("max_step", 0.0)):
             if not getattr(self, name) > lowest:
                 raise ValueError(f"`{name}` must be above {lowest:g}, not {getattr(self, name)}")
+        if self.safety > 1.0:
+            raise ValueError(f"`safety` must be at most 1, not {self.safety}")
         if not 0.0 < self.dfactor <= 1.0:
             raise ValueError(f"`dfactor` must be in (0, 1], not {self.dfactor}")
         if self.first_step is not None and not self.first_step > 0.0:

@@ -86,7 +86,7 @@ def gmres(matvec: Matvec, b: Tensor, *, rtol: float, max_iters: int, restart: in
 def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tuple[Tensor, Tensor, int]:
     """Up to `length` Arnoldi steps: the correction, the norm of the residual that it leaves, the steps taken."""
     beta = two_norm(r)
-    basis = r.new_zeros(*r.shape[:-1], length + 1, r.shape[-1])
+    basis = r.new_empty(*r.shape[:-1], length + 1, r.shape[-1])
     basis[..., 0, :] = _ratio(r, beta.expand_as(r))
     triangles = [Triangle(first) for first in beta.flatten().tolist()]
     targets = target.flatten().tolist()

@@ -155,6 +155,8 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     if step.error is None:
         return 0.0 if _all_finite(step.y1) else math.inf
     scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+    if not _all_finite(scale):
+        return math.inf
     ratio = float(problem.norm(step.error / scale).max())
     if step.error_low is None or ratio == 0.0:
         return ratio

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from .norms import Norm, rms_norm
@@ -17,6 +19,7 @@ from .structure import Structure
 from .vector_field import Time, VectorField, number
 
 State = Tensor | tuple[Tensor, ...]
+SNAP = 1e-6  # part of a step, or of the time between outputs, within which two times are the same
 CALLBACKS = ("callback_step", "callback_accept_step", "callback_reject_step")
 
 
@@ -65,8 +68,8 @@ def make_problem(
     ts = -user_ts if reverse else user_ts
     times: tuple[Time, ...]
     times = tuple(ts.to(torch.float64).unbind()) if ts.requires_grad else tuple(ts.to(torch.float64).tolist())
-    jumps = _check_marks("jump_t", jump_t, reverse)
-    steps = _check_marks("step_t", step_t, reverse)
+    jumps = _at_outputs(_check_marks("jump_t", jump_t, reverse), times)
+    steps = _at_outputs(_check_marks("step_t", step_t, reverse), times)
     if set(jumps) & set(steps):
         raise ValueError("`step_t` and `jump_t` must not share times")
     return Problem(
@@ -110,9 +113,9 @@ def _check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
             f"`y0` is {flat.dtype}, but proximal methods work on float32 and float64: convert it "
             "(torch.view_as_real for complex states) or use an explicit method"
         )
-    if not flat.requires_grad:
-        flat = flat.clone() if flat.is_inference() else flat.detach()
-    return structure, flat
+    if implicit and forward_ad._current_level >= 0 and forward_ad.unpack_dual(flat).tangent is not None:
+        raise NotImplementedError("forward-mode derivatives of `y0` through a proximal method are not available")
+    return structure, flat.clone() if flat.is_inference() else flat
 
 
 def _check_times(t: Any, flat: Tensor) -> Tensor:
@@ -143,6 +146,16 @@ def _check_marks(name: str, marks: Any, reverse: bool) -> tuple[float, ...]:
     if marks.requires_grad:
         raise ValueError(f"`{name}` must not require a gradient")
     return tuple(sorted(-mark if reverse else mark for mark in marks.double().tolist()))
+
+
+def _at_outputs(marks: tuple[float, ...], ts: tuple[Time, ...]) -> tuple[float, ...]:
+    """The marks, those that nearly are output times moved there (0.3 in float32 is 0.3)."""
+    if not marks or len(ts) < 2:
+        return marks
+    near = SNAP * min(number(b) - number(a) for a, b in itertools.pairwise(ts))
+    outputs = [number(t) for t in ts]
+    nearest = [min(outputs, key=lambda t, mark=mark: abs(t - mark)) for mark in marks]  # type: ignore[misc]
+    return tuple(t if abs(t - mark) <= near else mark for mark, t in zip(marks, nearest, strict=True))
 
 
 def _check_tolerance(name: str, tol: Any, structure: Structure, flat: Tensor) -> float | Tensor:

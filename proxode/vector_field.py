@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,6 +39,12 @@ def number(t: Time) -> float:
     return float(t.detach()) if isinstance(t, Tensor) else t
 
 
+def rough_signs(y: Tensor, seed: int) -> Tensor:
+    """Plus and minus ones at random, the same at every call: a direction in which every stiff mode shows."""
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    return torch.randint(0, 2, y.shape[-1:], generator=generator, device="cpu").to(y) * 2 - 1
+
+
 class VectorField:
     """`f(t, y)` on flat states, with Jacobian products, for one solve."""
 
@@ -53,7 +60,7 @@ class VectorField:
         self.structure = structure
         self.stats = stats
         self.reverse = reverse  # time runs backwards: integrate dy/ds = -f(-s, y)
-        self.ladder: list[Callable[..., Tensor | None]] = [self._jvp_forward, self._jvp_double_backward]
+        self.ladder = ["forward", "double_backward"]  # ways to make products, the present one first
         self.last_gain: float | None = None  # what `gain` measured last in this solve
         self._gain_age = 0
         self._clock: tuple[Any, Tensor] | None = None
@@ -63,21 +70,22 @@ class VectorField:
         """f at (t, y)."""
         self.stats.count("n_f")
         if torch.is_grad_enabled():
-            out = self._evaluate(t, y)
+            # f may set flags on its input: it gets an alias. The hook goes on an alias of its value, and holds the
+            # statistics only, so that neither f nor what it returned is kept alive by it.
+            out = self._evaluate(t, y if y.requires_grad else y.view_as(y))
             if out.requires_grad:
-                out.register_hook(self._count_backward)
+                out = out.view_as(out)
+                out.register_hook(partial(_count_product, self.stats))
             return out
-        # f may set flags on its input or return a graph even now: it gets an alias, and we keep no graph.
+        if forward_ad._current_level >= 0:  # dual numbers: nothing may be cut off
+            return self._evaluate(t, y.view_as(y))
+        # f may return a graph even now, of which nothing is kept.
         return self._evaluate(t, y.detach()).detach()
 
     def _evaluate(self, t: Time, y: Tensor) -> Tensor:
         out = self.func(self._time(t, y), self.structure.restore(y))
         out = self._flat_output(out, y)
         return -out if self.reverse else out
-
-    def _count_backward(self, grad: Tensor) -> None:
-        with self.stats.counting_backward():
-            self.stats.count("n_vjp")
 
     def user_time(self, t: Time) -> float:
         """t in the user's direction."""
@@ -90,19 +98,26 @@ class VectorField:
             return (-t if self.reverse else t).to(dtype=dtype, device=y.device)
         if self._clock is None or self._clock[0] != (t, dtype):
             self._clock = ((t, dtype), torch.full((), self.user_time(t), dtype=dtype, device=y.device))
-        return self._clock[1].detach()
+        return self._clock[1].clone()
 
     def _flat_output(self, out: Any, y: Tensor) -> Tensor:
         check_output(out, self.structure, y)
         if not self.structure.is_tuple:
-            if self._last is not None and self._last[0].data_ptr() == out.data_ptr() and self._last[1] != out._version:
-                raise ValueError(
-                    "func wrote its result into a tensor that it had returned before: it must return a new tensor "
-                    "each time, for the solver keeps the values of several calls"
-                )
-            self._last = (out.detach(), out._version)
+            self._guard_buffer(out)
         flat = self.structure.flatten(out)
         return flat if flat.dtype == y.dtype else flat.to(y.dtype)
+
+    def _guard_buffer(self, out: Tensor) -> None:
+        try:
+            here, version = out.data_ptr(), out._version
+        except RuntimeError:  # a tensor of torch.func or of inference mode has none
+            return
+        if self._last is not None and self._last[0].data_ptr() == here and self._last[1] != version:
+            raise ValueError(
+                "func wrote its result into a tensor that it had returned before: it must return a new tensor "
+                "each time, for the solver keeps the values of several calls"
+            )
+        self._last = (out.detach(), version)
 
     # Products with the Jacobian df/dy
 
@@ -110,7 +125,8 @@ class VectorField:
         """J v at (t, y), by the first way that f admits; `f0 = f(t, y)` spares an evaluation in the last."""
         while self.ladder:
             self.stats.count("n_jvp")  # also where the attempt fails: f was called
-            product = self.ladder[0](t, y.detach(), v)
+            way = self._jvp_forward if self.ladder[0] == "forward" else self._jvp_double_backward
+            product = way(t, y.detach(), v)
             if product is not None:
                 return product
             self.ladder.pop(0)
@@ -154,18 +170,30 @@ class VectorField:
         """The dense df/dy, `(n, n)`, by rows from batched or single backward passes, or by differences."""
         n = y.shape[-1]
         self.stats.count("n_jac", n)
-        with torch.enable_grad():
-            z = y.detach().requires_grad_()
-            out = self._evaluate(t, z)
-            if out.requires_grad and self.ladder:
-                rows = _rows_batched(out, z)
-                if rows is None:
-                    rows = _rows_one_by_one(out, z)
-                if rows is not None:
-                    return rows
-        f0 = out.detach()
+        rows = self._jacobian_rows(t, y) if self.ladder else None
+        if rows is not None:
+            return rows
+        f0 = self(t, y).detach()
         eye = torch.eye(n, dtype=y.dtype, device=y.device)
         return torch.stack([self.difference(t, y, column, f0) for column in eye], dim=1)
+
+    def _jacobian_rows(self, t: Time, y: Tensor) -> Tensor | None:
+        try:
+            with torch.enable_grad():
+                z = y.detach().requires_grad_()
+                out = self._evaluate(t, z)
+                if not out.requires_grad:
+                    return None
+                rows = _rows_batched(out, z)
+                return _rows_one_by_one(out, z) if rows is None else rows
+        except RuntimeError:  # what autograd refuses, such as tensors of inference mode; f's own errors come again
+            return None
+
+    def depends_on_state(self, t: Time, y: Tensor) -> bool:
+        """Whether f moves with y, by a difference: what autograd should have seen."""
+        with torch.no_grad():
+            self.stats.count("n_jvp")
+            return bool((self.difference(t, y, rough_signs(y, 3).expand_as(y), None) != 0).any())
 
     def degrade(self) -> bool:
         """Give up the present way to make products; False if there is no other left."""
@@ -180,13 +208,17 @@ class VectorField:
         if self.last_gain is not None and not fresh and self._gain_age < GAIN_LASTS:
             self._gain_age += 1
             return self.last_gain
-        generator = torch.Generator().manual_seed(0)
-        signs = torch.randint(0, 2, y.shape[-1:], generator=generator).to(y) * 2 - 1
+        signs = rough_signs(y, 0)
         self.stats.count("n_f")
         product = self.difference(t, y, signs.expand_as(y), f0)
         self.last_gain = float((dot(product, product) / dot(signs, signs)).max().sqrt())
         self._gain_age = 0
         return self.last_gain
+
+
+def _count_product(stats: Stats, grad: Tensor) -> None:
+    with stats.counting_backward():
+        stats.count("n_vjp")
 
 
 def check_output(out: Any, structure: Structure, y: Tensor) -> None:

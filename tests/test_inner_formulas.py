@@ -98,6 +98,8 @@ def test_stopping_by_the_update_costs_one_evaluation_an_iteration(name: str) -> 
     result = solve_equation(solver, equation, p.guess, Stop(tol, kind="update"))
     assert result.converged
     assert equation.f.stats.nfe_forward == equation.f.stats.n_f == result.iterations
+    if name == "lbfgs":
+        return  # a point of which the residual is not known yet is not an iterate: it is one evaluation behind
     path = [p.guess, *iterates(solver, p.equation(), p.guess, result.iterations)]
     updates = [float((b - a).norm()) for a, b in pairwise(path)]
     assert updates[-1] == pytest.approx(result.size) and updates[-1] <= tol < min(updates[:-1])

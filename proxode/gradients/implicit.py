@@ -21,9 +21,10 @@ from ..solution import Failure, SolverError, Status
 from ..vector_field import number
 
 Solve = Callable[[ImplicitEquation, Tensor], InnerResult]
-MakeStop = Callable[[Tensor], Stop]
+MakeStop = Callable[[Tensor, Tensor], Stop]
 
-MAX_ITERS = 2_000  # of the transposed solve
+MAX_ITERS = 4_000  # of the transposed solve
+MEMORY = 2**25  # numbers that its basis may hold
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Implicit:
 
         def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
             plain = equation.detached()
-            stop = make_stop(plain.anchor)
+            stop = make_stop(plain.anchor, guess.detach())
             for inner in inner_for(plain):
                 result = solve_equation(inner, plain, guess.detach(), stop)
                 if result.converged:
@@ -51,41 +52,53 @@ class Implicit:
     def attach(self, equation: ImplicitEquation, z: Tensor) -> Tensor:
         """z with the graph of the equation that it solves."""
         here: Tensor = _Cut.apply(z.detach().requires_grad_())  # type: ignore[no-untyped-call]
-        image = equation.image(here)
-        if not (equation.anchor.requires_grad or _reaches_a_leaf(image, here)):
+        value = equation.f(equation.t, here)
+        wanted, sees_z = _reach(value, here)
+        if not (wanted or equation.anchor.requires_grad or isinstance(equation.gamma, Tensor)):
             return z
+        if not sees_z and equation.f.depends_on_state(equation.t, z):
+            raise RuntimeError(
+                "autograd does not see how func depends on y, so the gradient would be wrong: func detaches its input, "
+                "leaves torch, or calls autograd.grad without create_graph=True. Mend that, or solve under no_grad"
+            )
         rtol = torch.finfo(z.dtype).eps ** 0.75 if self.rtol is None else self.rtol
-        link = _Link(equation, image, here, rtol)
+        link = _Link(value, here, number(equation.gamma), rtol, equation.f.user_time(equation.t))
+        image = equation.anchor + equation.gamma * value
         attached: Tensor = _Solution.apply(image, z.detach(), link)  # type: ignore[no-untyped-call]
         return attached
 
 
-def _reaches_a_leaf(image: Tensor, here: Tensor) -> bool:
-    """Does the image depend on a tensor that wants a gradient, other than by way of z?"""
-    seen, ahead = {None, here.grad_fn}, [image.grad_fn]
+def _reach(value: Tensor, here: Tensor) -> tuple[bool, bool]:
+    """Does a graph reach a tensor that wants a gradient, other than by way of z? And does it reach z?"""
+    seen: set[Any] = set()
+    ahead: list[Any] = [value.grad_fn]
+    wanted = sees_z = False
     while ahead:
         node = ahead.pop()
-        if node in seen or node is None:
-            continue
-        if hasattr(node, "variable"):  # where autograd accumulates into a leaf
-            return True
-        seen.add(node)
-        ahead.extend(parent for parent, _ in node.next_functions)
-    return False
+        if node is here.grad_fn:
+            sees_z = True
+        elif node is not None and node not in seen:
+            wanted = wanted or hasattr(node, "variable")  # where autograd accumulates into a leaf
+            seen.add(node)
+            ahead.extend(parent for parent, _ in node.next_functions)
+    return wanted, sees_z
 
 
 class _Link(NamedTuple):
-    """What backward needs: the graph from z to its image."""
+    """What backward needs: the graph from z to f, and nothing of what came before."""
 
-    equation: ImplicitEquation
-    image: Tensor
+    value: Tensor
     here: Tensor
+    gamma: float
     rtol: float
+    t: float  # the user's
 
     def transposed(self, u: Tensor) -> Tensor:
         """(I - gamma J)^T u. The hook on f's value counts the product."""
-        (pulled,) = torch.autograd.grad(self.image, self.here, u, retain_graph=True, allow_unused=True)
-        return u if pulled is None else u - pulled
+        if not self.value.requires_grad:
+            return u
+        (pulled,) = torch.autograd.grad(self.value, self.here, u, retain_graph=True, allow_unused=True)
+        return u if pulled is None else torch.sub(u, pulled, alpha=self.gamma)
 
 
 class _Cut(torch.autograd.Function):
@@ -117,9 +130,9 @@ class _Solution(torch.autograd.Function):
             )
         link: _Link = ctx.link
         (g,) = grads
-        solved = gmres(link.transposed, g, rtol=link.rtol, max_iters=MAX_ITERS)
+        restart = max(40, min(200, MEMORY // max(g.numel(), 1)))
+        solved = gmres(link.transposed, g, rtol=link.rtol, max_iters=MAX_ITERS, restart=restart)
         if not solved.residual <= max(10 * link.rtol, torch.finfo(g.dtype).eps ** 0.5):
             detail = f"{solved.iterations} products, relative residual {solved.residual:.3g}, tolerance {link.rtol:.3g}"
-            t, gamma = link.equation.f.user_time(link.equation.t), number(link.equation.gamma)
-            raise SolverError(Failure(Status.BACKWARD_NOT_CONVERGED, t, 0, gamma, detail), None)
+            raise SolverError(Failure(Status.BACKWARD_NOT_CONVERGED, link.t, 0, link.gamma, detail), None)
         return solved.x, None, None

@@ -78,6 +78,7 @@ class GradientDescent(InnerSolver):
     name: ClassVar[str] = "gd"
     max_iters: ClassVar[int] = 100_000
     patience: ClassVar[int] = 2_000
+    noise_patience: ClassVar[int] = 200  # these may be slow for as long without being done
 
     growth: ClassVar[float] = 1.02
     descent: ClassVar[bool] = True

@@ -49,6 +49,9 @@ class LBFGS(InnerSolver):
         scale = first_lr(self.lr, equation, z, r)
         return LbfgsState(z, r, (), scale, r, 1.0, first_reach(z), scale)
 
+    def iterate(self, z: Tensor, state: LbfgsState) -> Tensor:
+        return state.z  # z itself may still be found too long a step
+
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: LbfgsState) -> tuple[Tensor, LbfgsState]:
         pairs, scale = state.pairs, state.scale
         if z is not state.z:

@@ -50,6 +50,9 @@ class DampedNewton(InnerSolver):
         asymmetry = max(solved.asymmetry, state.asymmetry)
         return z - length * solved.x, NewtonState(z, r, solved.x, length, state.target, solved.residual, asymmetry)
 
+    def iterate(self, z: Tensor, state: NewtonState) -> Tensor:
+        return state.z  # z itself may still be found too long a step
+
     def solve_linear(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: NewtonState) -> LinearResult:
         raise NotImplementedError
 

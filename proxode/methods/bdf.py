@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ from .dirk import BackwardEuler, Sdirk
 from .tableaus import TOLERANCE
 
 MAX_ORDER = 5
+
+# Largest ratio of successive steps for which the variable-coefficient formulas are zero-stable whatever the
+# sequence (Calvo, Grande & Grigorieff 1990), rounded down.
+LARGEST_RATIO = {2: 2.41, 3: 1.47, 4: 1.27, 5: 1.12}
 
 
 def bdf_coefficients(t1: Time, nodes: Sequence[Time]) -> tuple[list[Time], Time]:
@@ -33,6 +38,17 @@ def bdf_coefficients(t1: Time, nodes: Sequence[Time]) -> tuple[list[Time], Time]
     return weights, 1.0 / leading
 
 
+def stable_order(t1: Time, nodes: Sequence[Time]) -> int:
+    """The highest order, up to len(nodes), at which steps that grow as these do are stable."""
+    times = [number(t1), *map(number, nodes)]
+    steps = [later - earlier for later, earlier in itertools.pairwise(times)]
+    for order in range(len(nodes), 1, -1):
+        growth = max(newer / older for newer, older in itertools.pairwise(steps[:order]))
+        if growth <= LARGEST_RATIO[order]:
+            return order
+    return 1
+
+
 @dataclass(frozen=True)
 class BDF(Proximal):
     """BDF of order k, 1 to 5, in variable-coefficient form: `z = sum_i alpha_i h_{k-i} + gamma f(t_{k+1}, z)`.
@@ -42,6 +58,8 @@ class BDF(Proximal):
     Start: with fewer than k past points, order 2 takes a step of backward Euler, whose one local error of order
     s^2 does not lower the order and whose energy decreases; orders 3 to 5 take steps of the L-stable SDIRK
     method of order 4 (local errors of order s^5). After a jump of f it starts in the same way.
+
+    On a grid whose steps grow faster than the formula stays stable, the order is lowered for as long.
     """
 
     max_order: int = 2
@@ -73,6 +91,7 @@ class BDF(Proximal):
                 return started
             following = history.push(t1, started.y1, started.history.slope, self.points)
             return Step(started.y1, following, started.interpolant)
+        k = stable_order(t1, history.ts[:k])
         weights, gamma = bdf_coefficients(t1, history.ts[:k])
         anchor = combine(None, weights, history.ys[:k])
         equation = ImplicitEquation(f, beside(t1, -side, anchor.dtype), anchor, gamma)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 from torch import Tensor
 
@@ -64,7 +65,7 @@ class CrankNicolson(Proximal):
         return Step(
             result.z,
             history.push(t1, result.z, slope1, self.points),
-            hermite(f, t0, t1, y0, result.z, slope0, slope1),
+            hermite(f, t0, t1, y0, result.z, slope0, slope1, side),
             failure=None if result.converged else result,
         )
 
@@ -102,7 +103,7 @@ class MultiStage(Proximal):
             if not result.converged:
                 return Step(result.z, history, Linear(t0, t1, y0, result.z), failure=result)
         following = history.push(t1, z[-1], slope, self.points)
-        return Step(z[-1], following, hermite(f, t0, t1, y0, z[-1], history.slope, slope))
+        return Step(z[-1], following, hermite(f, t0, t1, y0, z[-1], history.slope, slope, side))
 
 
 @dataclass(frozen=True)
@@ -133,15 +134,16 @@ class Sdirk(Proximal):
             z = result.z
             slopes.append(equation.velocity(z, result.residual))
         following = history.push(t1, z, slopes[-1], self.points)
-        return Step(z, following, hermite(f, t0, t1, y0, z, history.slope, slopes[-1]))
+        return Step(z, following, hermite(f, t0, t1, y0, z, history.slope, slopes[-1], side))
 
 
 def hermite(
-    f: VectorField, t0: Time, t1: Time, y0: Tensor, y1: Tensor, slope0: Tensor | None, slope1: Tensor | None
+    f: VectorField, t0: Time, t1: Time, y0: Tensor, y1: Tensor, slope0: Tensor | None, slope1: Tensor | None, side: int
 ) -> Interpolant:
     """The Hermite cubic, evaluating f at an end only where the slope there is not known and only if asked."""
+    inside0, inside1 = beside(t0, side, y0.dtype), beside(t1, -side, y0.dtype)
     return Hermite(
         t0, t1, y0, y1,
-        lambda: f(t0, y0) if slope0 is None else slope0,
-        lambda: f(t1, y1) if slope1 is None else slope1,
+        cache(lambda: f(inside0, y0) if slope0 is None else slope0),
+        cache(lambda: f(inside1, y1) if slope1 is None else slope1),
     )  # fmt: skip

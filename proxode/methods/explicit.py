@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor
@@ -78,19 +79,19 @@ class ExplicitRungeKutta(Method):
         return Step(
             y1,
             ExplicitHistory(y1, slope),
-            self._interpolant(f, t0, t1, y0, y1, stages),
+            self._interpolant(f, t0, t1, y0, y1, stages, inside),
             error=_error(h, tableau.b_error, stages),
             error_low=_error(h, tableau.b_error_low, stages),
             retry=ExplicitHistory(y0, stages[0]),
         )
 
     def _interpolant(
-        self, f: VectorField, t0: Time, t1: Time, y0: Tensor, y1: Tensor, stages: list[Tensor]
+        self, f: VectorField, t0: Time, t1: Time, y0: Tensor, y1: Tensor, stages: list[Tensor], inside: int
     ) -> Interpolant:
         if self.interp == "linear":
             return Linear(t0, t1, y0, y1)
         if self.interp == "cubic":
-            return Hermite(t0, t1, y0, y1, lambda: stages[0], lambda: f(t1, y1))
+            return Hermite(t0, t1, y0, y1, lambda: stages[0], cache(lambda: f(beside(t1, -inside, y1.dtype), y1)))
         return ContinuousExtension(f, self.tableau, t0, t1, y0, stages)
 
 
