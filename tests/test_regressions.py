@@ -40,7 +40,9 @@ def test_a_stiffness_that_has_passed_does_not_loosen_the_tolerance(inner):
         return -(1e5 if t < 0.15 else 1.0) * d * (y - 1 - 5 * t)
 
     def run(name):
-        return proxode.solve(f, torch.ones(32), 0.0, 1.0, method="backward_euler", step_size=0.1, inner=name, throw=False)
+        return proxode.solve(
+            f, torch.ones(32), 0.0, 1.0, method="backward_euler", step_size=0.1, inner=name, throw=False
+        )
 
     solution = run(inner)
     if solution.status.ok:
