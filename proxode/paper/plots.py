@@ -15,7 +15,9 @@ from matplotlib.transforms import Bbox
 Row = dict[str, Any]
 
 # After Paul Tol's "muted" scheme, distinct also to colour-blind readers (cyan darker, for text on white).
-COLOURS = ("#332288", "#4C9FD0", "#44AA99", "#117733", "#999933", "#CC6677", "#AA4499", "#222222", "#888888")
+COLOURS = (
+    "#332288", "#4C9FD0", "#44AA99", "#117733", "#999933", "#CC6677", "#AA4499", "#DD7722", "#222222", "#888888",
+)  # fmt: skip
 MARKERS = {"paper": "o", "proxode": "D", "explicit": "s"}
 LINES = {"paper": "-", "proxode": "--", "explicit": ":"}
 GROUPS = {
@@ -36,7 +38,7 @@ def draw_diffusion(report: dict[str, Any], path: Path) -> None:
     height = 0.8 + 3.6 * len(names)
     figure = Figure(figsize=(11, height), dpi=150)
     figure.subplots_adjust(
-        left=0.07, right=0.83, bottom=0.95 / height, top=1 - 0.35 / height, wspace=0.2, hspace=0.33
+        left=0.07, right=0.81, bottom=0.95 / height, top=1 - 0.35 / height, wspace=0.2, hspace=0.33
     )
     panels = figure.subplots(len(names), 2, squeeze=False)
     for name, (left, right) in zip(names, panels, strict=True):
