@@ -73,7 +73,12 @@ def odeint_dense(
     func: Func, y0: Any, t0: Any, t1: Any, *, rtol: Any = 1e-7, atol: Any = 1e-9,
     method: str | Method | None = None, options: dict[str, Any] | None = None,
 ) -> Callable[[Any], Any]:  # fmt: skip
-    """Integrate from t0 to t1 and return a function of time, good anywhere between them."""
+    """Integrate from t0 to t1 and return a function of time, good anywhere between them. Arguments as in `odeint`;
+    a method with fixed steps needs `options={"step_size": ...}`."""
+    given = options or {}
+    stepped = any(given.get(name) is not None for name in ("step_size", "grid_constructor"))
+    if not method_of(method).adaptive and not stepped:
+        raise ValueError(f"method {method!r} takes fixed steps: give `step_size` in options")
     ends = [torch.as_tensor(end, dtype=torch.float64).reshape(1) for end in (t0, t1)]
     solution = _odeint_solution(func, y0, torch.cat(ends), rtol, atol, method, options, dense=True)
     return solution.evaluate

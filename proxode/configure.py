@@ -32,6 +32,7 @@ SOLVE_OPTIONS = tuple(
     name for name in DOOR_OPTIONS if name not in ("step_size", "inner", "gradient", "max_num_steps", "dtype")
 )
 
+OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
 
 
@@ -192,7 +193,7 @@ def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float
         scale = scale.clamp(min=max(numbers.eps * float(scale.max()), numbers.tiny**0.25))
         if kind == "update":
             return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
-        return Stop(KAPPA, kind, scale, problem.norm, max_iters)
+        return Stop(KAPPA, kind, scale, problem.norm, max_iters, of_move=OF_MOVE)
 
     gradient = gradient_of(options.get("gradient", "implicit"))
     return gradient.bind(inner_for, make_stop), KAPPA if tol is None else tol

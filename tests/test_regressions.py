@@ -186,3 +186,19 @@ def test_an_output_inside_a_step_that_starts_at_a_jump_sees_the_right_side():
     for method in ("multistage2", "crank_nicolson", "bdf3"):
         y = proxode.odeint(f, torch.zeros(1, dtype=torch.float64), t, method=method, options=options)
         assert float(y[1]) == pytest.approx(0.25, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["bdf2", "bdf4", "crank_nicolson"])
+def test_a_state_that_changes_less_than_the_tolerance_in_a_step_still_changes(method):
+    y0 = torch.tensor([1e-8], dtype=torch.float64)
+    grown = proxode.solve(lambda t, y: y * (1 - y), y0, 0.0, 25.0, method=method, step_size=0.05).ys[-1]
+    assert float(grown) == pytest.approx(0.99861, abs=3e-3)
+    for h in (1e-2, 1e-3):
+        one = torch.ones(1, dtype=torch.float64)
+        y = proxode.solve(lambda t, y: -0.009 * y, one, 0.0, 1.0, method=method, step_size=h).ys[-1]
+        assert float(y) == pytest.approx(math.exp(-0.009), abs=2e-5)
+
+
+def test_no_tolerance_at_all_is_one_of_rounding():
+    y = proxode.odeint(lambda t, y: -y, torch.ones(3), torch.linspace(0, 1, 11), method="bdf2", rtol=0, atol=0)
+    assert torch.allclose(y[-1], torch.full((3,), math.exp(-1)), atol=5e-3)

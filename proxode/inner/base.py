@@ -18,6 +18,7 @@ DIVERGED = 1e8  # growth of the residual beyond its first size that no solver he
 PROGRESS = 0.9  # a residual below this part of the best one so far counts as progress
 ULPS = 4.0  # of the state: no tolerance is smaller
 NOISE = 8.0  # multiples of the rounding noise of the residual, below which it says nothing
+LEAST_PART = 1e-4  # of the tolerance: a step that moves less than that may be left out
 EXPLAINED = 0.5  # part of the residual that may be left when the noise is taken off
 
 
@@ -68,6 +69,7 @@ class Stop:
     scale: Tensor | float = 1.0
     norm: Norm = rms_norm
     max_iters: int | None = None
+    of_move: float | None = None  # the residual may also be no more than this part of gamma f, what the step moves
 
     @property
     def by_residual(self) -> bool:
@@ -76,9 +78,16 @@ class Stop:
     def measure(self, x: Tensor) -> float:
         return float(self.norm(x / self.scale).max())
 
-    def least(self, z: Tensor) -> float:
-        """The tolerance, or a few ulp of the state if that is more."""
-        return max(self.tol, ULPS * torch.finfo(z.dtype).eps * self.measure(z)) if self.by_residual else self.tol
+    def limit(self, equation: ImplicitEquation, z: Tensor, r: Tensor) -> float:
+        """The tolerance for a solve that starts at z: smaller where the step moves little, for a guess that is good
+        enough by itself, step after step, would stand still; and no less than a few ulp of the state."""
+        if not self.by_residual:
+            return self.tol
+        tol = self.tol
+        if self.of_move is not None:
+            move = self.measure(z - equation.anchor - r)
+            tol = min(tol, max(self.of_move * move, LEAST_PART * tol))
+        return max(tol, ULPS * torch.finfo(z.dtype).eps * self.measure(z))
 
     def is_noise(self, equation: ImplicitEquation, z: Tensor, r: Tensor) -> bool:
         """Is the residual what rounding makes of it? With gamma |J| = 1e4 an ulp of z is 1e4 ulp of the residual.
@@ -144,7 +153,7 @@ def _product_is_wrong(equation: ImplicitEquation, z: Tensor) -> bool:
 def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: Stop) -> InnerResult:
     r = equation.residual(z)
     first = size = stop.measure(r)
-    tol = stop.least(z)
+    tol = stop.limit(equation, z, r)
     if size == 0.0 or (stop.by_residual and size <= tol):
         return InnerResult(solver.name, z, Status.SUCCESS, 0, size, tol, r)
     if not math.isfinite(size):
