@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from proxode.inner import INNER
-from proxode.paper import inner
+from proxode.paper import diffusion, inner
 from proxode.paper.diffusion import INITIAL_DATA
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -70,3 +71,11 @@ def test_the_slope_is_the_exponent_of_a_power(exponent: float) -> None:
     failed = {"status": "INNER_DIVERGED", "stiffness": 1e6, "nfe": 3}
     assert inner.slope([small, *rows, failed]) == pytest.approx(exponent, abs=1e-12)
     assert inner.slope(rows[:2]) is None
+
+
+def test_the_step_length_that_the_paper_prints_diverges_and_half_of_it_does_not() -> None:
+    """As the README says of the row with lr=0.05."""
+    problem, run = diffusion.Diffusion(), diffusion.printed_run("bdf2", 2000)
+    printed = replace(run, options={**run.options, "inner_lr": 0.1})
+    assert diffusion.run_one(problem, "density", printed).status == "INNER_DIVERGED"
+    assert diffusion.run_one(problem, "density", run).status == "SUCCESS"

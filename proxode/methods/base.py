@@ -111,7 +111,7 @@ class Proximal(Method):
     def guess(self, t: Time, history: History, previous: Tensor) -> Tensor:
         if self.predictor == "previous" or len(history.ts) == 1:
             return previous.detach()
-        return history.extrapolate(t, min(self.order + 1, 4))
+        return history.extrapolate(t, self.points)
 
 
 def slope_after(equation: ImplicitEquation, result: InnerResult) -> Tensor | None:

@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from ..inner import ImplicitEquation
 from ..interpolation import Lagrange, combine
 from ..vector_field import Time, VectorField, beside, number
@@ -99,11 +97,6 @@ class BDF(Proximal):
         following = history.push(t1, result.z, slope_after(equation, result), self.points)
         through = Lagrange((t1, *history.ts[:k]), (result.z, *history.ys[:k]))
         return Step(result.z, following, through, failure=None if result.converged else result)
-
-    def guess(self, t: Time, history: History, previous: Tensor) -> Tensor:
-        if self.predictor == "previous":
-            return previous.detach()
-        return history.extrapolate(t, self.points)
 
 
 def _validate(k: int) -> None:
