@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .configure import DOOR_OPTIONS, SOLVE_OPTIONS, Configuration, configure
-from .gradients import Implicit
+from .configure import DOOR_OPTIONS, SOLVE_OPTIONS, choose_gradient, configure
+from .gradients import Continuous, Gradient, refuse_transforms
 from .inner import InnerSolver
-from .loop import integrate
 from .methods import Method, method_of
 from .problem import SNAP, make_problem
 from .solution import Solution, SolverError, new_stats
@@ -61,11 +61,28 @@ def odeint_adjoint(
     options: dict[str, Any] | None = None, event_fn: Any = None, adjoint_rtol: Any = None, adjoint_atol: Any = None,
     adjoint_method: str | None = None, adjoint_options: dict[str, Any] | None = None, adjoint_params: Any = None,
 ) -> Any:  # fmt: skip
-    """`odeint` under the name of torchdiffeq's adjoint call.
+    """`odeint` with the gradient of the adjoint equation, solved backwards (`gradient="continuous"`).
 
-    The gradient is that of `odeint`: exact for the discrete solution, and never from integrating the state
-    backwards. It needs no adjoint solve, so the `adjoint_*` arguments have no effect yet.
+    The state that the adjoint needs is taken from the stored forward solve and never integrated backwards, so the
+    gradient is right on dissipative and stiff problems too. Every tensor that func captures gets its gradient.
+
+    Args:
+        adjoint_rtol, adjoint_atol, adjoint_method, adjoint_options: of the adjoint solve; by default those of the
+            forward solve. `adjoint_options={"norm": "seminorm"}` leaves the gradients of parameters out of the error
+            control; a function there receives `(t, y, adj_y, *adj_params)`.
+        adjoint_params: the tensors captured by func that get a gradient; by default all of them.
     """
+    if adjoint_options is not None and not isinstance(adjoint_options, dict):
+        raise TypeError(f"`adjoint_options` must be a dict, not {type(adjoint_options).__name__}")
+    if adjoint_method not in (None, method) and options and adjoint_options is None:
+        raise ValueError("`adjoint_options` must be given too, for `adjoint_method` is not `method`: {} for none")
+    if adjoint_method is not None:
+        method_of(adjoint_method)  # an unknown name is an error now, not in backward
+    adjoint = Continuous(
+        method=adjoint_method, rtol=adjoint_rtol, atol=adjoint_atol, options=adjoint_options,
+        params=None if adjoint_params is None else tuple(adjoint_params),
+    )  # fmt: skip
+    options = {"gradient": adjoint, **(options or {})}
     return odeint(func, y0, t, rtol=rtol, atol=atol, method=method, options=options, event_fn=event_fn)
 
 
@@ -94,7 +111,7 @@ def odeint_event(
 
 def solve(
     func: Func, y0: Any, t0: Any, t1: Any, *, method: str | Method = "auto", inner: str | InnerSolver = "auto",
-    gradient: str | Implicit = "implicit", save_at: Any = None, event: Any = None, rtol: Any = 1e-4, atol: Any = 1e-6,
+    gradient: str | Gradient = "implicit", save_at: Any = None, event: Any = None, rtol: Any = 1e-4, atol: Any = 1e-6,
     step_size: float | None = None, per_sample: bool = False, max_steps: int = 100_000, progress: bool = False,
     throw: bool = True, dense: bool = False, **options: Any,
 ) -> Solution:  # fmt: skip
@@ -192,15 +209,16 @@ def _run(
     if torch.is_inference_mode_enabled():  # func may need grad mode inside, which inference tensors do not admit
         with torch.inference_mode(False), torch.no_grad():
             return _run(func, y0, t, rtol, atol, method, options, max_steps, throw, dense, strict)
+    if method.implicit:
+        refuse_transforms()
     problem = make_problem(
         func, y0, t, rtol, atol, new_stats(), implicit=method.implicit,
         **{name: options.pop(name) for name in ("norm", "step_t", "jump_t") if name in options},
     )  # fmt: skip
-    chosen: Configuration = configure(problem, method, options, strict=strict)
-    solution = integrate(
-        problem, chosen.method, chosen.controller, chosen.solve, max_steps=max_steps, dense=dense
-    )
-    solution.inner_tol = chosen.inner_tol
+    gradient = choose_gradient(options)
+    plan = replace(configure(problem, method, options, strict=strict), max_steps=max_steps, dense=dense)
+    solution = gradient.solve(problem, plan)
+    solution.inner_tol = plan.inner_tol
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution

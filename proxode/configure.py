@@ -6,28 +6,29 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .controllers import Adaptive, Controller, FixedGrid
-from .gradients import gradient_of
-from .inner import ImplicitEquation, InnerResult, InnerSolver, Stop, inner_solvers
-from .methods import ExplicitRungeKutta, Method, Proximal
-from .methods.base import Solve
+from .gradients import SETTINGS, Gradient, gradient_of
+from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
+from .loop import Plan
+from .methods import ExplicitRungeKutta, Method, Proximal, method_of
 from .norms import tolerance_scale
 from .problem import SNAP, Problem
 from .vector_field import Time, number
 
 GRID = ("step_size", "grid_constructor")
-INNER = ("inner", "inner_lr", "inner_eta", "inner_tol", "inner_stop", "inner_max_iters", "predictor", "gradient")
+INNER = ("inner", "inner_lr", "inner_eta", "inner_tol", "inner_stop", "inner_max_iters", "predictor")
+GRADIENT = ("gradient", *SETTINGS)
 STEPPING = ("controller", "first_step", "min_step", "max_step", "safety", "ifactor", "dfactor")
 EXPLICIT = ("interp", "perturb")
 PROBLEM = ("norm", "step_t", "jump_t")
 
-DOOR_OPTIONS = (*GRID, *INNER, *STEPPING, *EXPLICIT, *PROBLEM, "max_num_steps", "dtype")
+DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *EXPLICIT, *PROBLEM, "max_num_steps", "dtype")
 SOLVE_OPTIONS = tuple(
     name for name in DOOR_OPTIONS if name not in ("step_size", "inner", "gradient", "max_num_steps", "dtype")
 )
@@ -36,16 +37,23 @@ OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors a
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
 
 
-@dataclass(frozen=True)
-class Configuration:
-    method: Method
-    controller: Controller
-    solve: Solve
-    inner_tol: float | None  # the tolerance of the inner solves: absolute if it was given, else in units of rtol, atol
+def choose_gradient(options: dict[str, Any]) -> Gradient:
+    """Takes what concerns the gradient out of the options."""
+    given = {name: options.pop(name) for name in GRADIENT if name in options}
+    settings = {name: value for name, value in given.items() if name in SETTINGS and value is not None}
+    return gradient_of("implicit" if given.get("gradient") is None else given["gradient"], **settings)
 
 
-def configure(problem: Problem, method: Method, options: dict[str, Any], *, strict: bool = False) -> Configuration:
+def configure(problem: Problem, method: Method, options: dict[str, Any], *, strict: bool = False) -> Plan:
     """`strict` raises for an option that has no meaning for the method; else a warning says so."""
+
+    def again(other: Problem, other_method: Any = None, other_options: dict[str, Any] | None = None) -> Plan:
+        chosen = method if other_method is None else method_of(other_method)
+        given = dict(options if other_options is None else other_options)
+        limit = given.pop("max_num_steps", None)
+        plan = configure(other, chosen, {name: given[name] for name in given if name in DOOR_OPTIONS}, strict=strict)
+        return plan if limit is None else replace(plan, max_steps=limit)
+
     options = {name: value for name, value in options.items() if value is not None}
     options.pop("dtype", None)  # torchdiffeq's dtype of the time, which is float64 here
     fixed = not method.adaptive or (strict and any(name in options for name in GRID))
@@ -59,16 +67,24 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
         kind = settings.pop("controller", "pi")
         plain = {name: v.item() if isinstance(v, Tensor) and v.numel() == 1 else v for name, v in settings.items()}
         controller = Adaptive(kind, **plain)
-    if not method.implicit:
-        return Configuration(method, controller, _no_equations, None)
-    solve, tol = _make_solve(problem, options)
-    return Configuration(method, controller, solve, tol)
+    solve: Solve = _no_equations
+    tol, backward_rtol = None, _backward_rtol(problem, None)
+    if method.implicit:
+        solve, tol, backward_rtol = _make_solve(problem, options)
+    return Plan(method, controller, solve, tol, backward_rtol, again)
+
+
+def _backward_rtol(problem: Problem, inner_tol: float | None) -> float:
+    """What a linear solve in backward may leave: as much as an inner solve, or what was asked for those."""
+    rtol = float(problem.rtol.min()) if isinstance(problem.rtol, Tensor) else problem.rtol
+    least = 4.0 * torch.finfo(problem.y0.dtype).eps
+    return max(KAPPA * rtol if inner_tol is None else min(inner_tol, KAPPA * rtol), least)
 
 
 def _refuse(method: Method, options: dict[str, Any], fixed: bool, strict: bool) -> None:
     """Say which options have no meaning for this method."""
     idle = {*(STEPPING if fixed else GRID), *(EXPLICIT if method.implicit else INNER)}
-    defaults = {"inner": "auto", "gradient": "implicit"}
+    defaults = {"inner": "auto"}
     useless = sorted(name for name in options if name in idle and options[name] != defaults.get(name))
     if useless:
         kind = "proximal" if method.implicit else "explicit"
@@ -166,7 +182,7 @@ def _constructed(problem: Problem, grid_constructor: Callable[..., Any]) -> tupl
 # The inner solves
 
 
-def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float]:
+def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float, float]:
     lr, eta = (_positive(name, options.get(name)) for name in ("inner_lr", "inner_eta"))
     if lr is not None and eta is not None:
         raise ValueError("`inner_lr` and `inner_eta` exclude each other (lr = eta / gamma): give one of them")
@@ -195,8 +211,15 @@ def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float
             return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
         return Stop(KAPPA, kind, scale, problem.norm, max_iters, of_move=OF_MOVE)
 
-    gradient = gradient_of(options.get("gradient", "implicit"))
-    return gradient.bind(inner_for, make_stop), KAPPA if tol is None else tol
+    def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
+        stop = make_stop(equation.anchor, guess)
+        for inner in inner_for(equation):
+            result = solve_equation(inner, equation, guess, stop)
+            if result.converged:
+                break
+        return result
+
+    return solve, KAPPA if tol is None else tol, _backward_rtol(problem, tol)
 
 
 def _positive(name: str, value: Any) -> float | None:

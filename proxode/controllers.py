@@ -27,6 +27,10 @@ class FixedGrid:
 
     retries: ClassVar[bool] = False
 
+    def plain(self) -> FixedGrid:
+        """The same with times that are numbers."""
+        return FixedGrid(tuple(map(number, self.grid)))
+
     def start(self, t0: Time, first_step: float) -> Decision:
         return Decision(True, self.grid[1], 1)
 
@@ -63,6 +67,9 @@ class Adaptive:
     max_step: float = math.inf
 
     retries: ClassVar[bool] = True
+
+    def plain(self) -> Adaptive:
+        return self
 
     def __post_init__(self) -> None:
         if self.kind not in CONTROLLERS:

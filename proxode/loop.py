@@ -11,15 +11,42 @@ import torch
 from torch import Tensor
 
 from .controllers import Adaptive, Controller, first_step
+from .inner import Solve
 from .interpolation import Interpolant, Pieces
-from .methods.base import Method, Solve, Step
+from .methods.base import Method, Step
 from .norms import tolerance_scale
 from .problem import Problem
 from .solution import Failure, Solution, Status
 from .vector_field import Time, number
 
+OnAccept = Callable[["Place"], None]
+
 UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 NEARLY = 1e-9  # part of a step below which the rest of the way to a stop is not worth a step of its own
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a solve stands between two steps: with it the solve goes on exactly as it would have."""
+
+    t: Time
+    y: Tensor
+    history: Any
+    memory: Any = None  # what the vector field has learned so far
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a problem is to be solved, apart from its gradient."""
+
+    method: Method
+    controller: Controller
+    solve: Solve  # of one equation, without a graph
+    inner_tol: float | None  # the tolerance of the inner solves: absolute if it was given, else in units of rtol, atol
+    backward_rtol: float  # what a linear solve in backward may leave, relative
+    again: Callable[..., Plan]  # (problem, method, options): a plan for another problem, such as an adjoint
+    max_steps: int = 2**31 - 1
+    dense: bool = False
 
 
 @dataclass
@@ -53,10 +80,14 @@ class Trajectory:
         ts = problem.user_ts[: len(self.ys)]
         return Solution(ts, problem.restore(self.ys), problem.stats, status, failure, dense=self._dense())
 
+    @property
+    def pieces(self) -> Pieces:
+        return Pieces(number(self.problem.ts[0]), tuple(self.ends), tuple(self.steps))
+
     def _dense(self) -> Callable[[Any], Any] | None:
         if not self.steps:
             return None
-        problem, pieces = self.problem, Pieces(number(self.problem.ts[0]), tuple(self.ends), tuple(self.steps))
+        problem, pieces = self.problem, self.pieces
 
         def evaluate(t: Any) -> Any:
             times = torch.as_tensor(t, dtype=torch.float64)
@@ -69,37 +100,50 @@ class Trajectory:
 
 
 def integrate(
-    problem: Problem, method: Method, controller: Controller, solve: Solve, *, max_steps: int, dense: bool = False
-) -> Solution:
+    problem: Problem, method: Method, controller: Controller, solve: Solve, *, max_steps: int, dense: bool = False,
+    on_accept: OnAccept | None = None,
+) -> Solution:  # fmt: skip
     """Step from the first time to the last. Every outcome is a `Solution`, with the part that was reached."""
+    path, failure = travel(
+        problem, method, controller, solve, max_steps=max_steps, dense=dense, on_accept=on_accept
+    )
+    return path.solution(failure)
+
+
+def travel(
+    problem: Problem, method: Method, controller: Controller, solve: Solve, *, max_steps: int, dense: bool = False,
+    start: Place | None = None, on_accept: OnAccept | None = None,
+) -> tuple[Trajectory, Failure | None]:  # fmt: skip
+    """The loop: what was reached, and why not more. `start` goes on from where a solve stood (at the first time);
+    `on_accept` hears of every place that is reached."""
     path = Trajectory(problem, dense, [problem.y0])
     if path.complete:
-        return path.solution(None)
+        return path, None
     f, stats = problem.f, problem.stats
     t, y = problem.ts[0], problem.y0
-    history = method.init(f, t, y)
+    history = method.init(f, t, y) if start is None else start.history
     slope = getattr(history, "slope", None)
     if slope is not None and not _all_finite(slope):
-        return path.solution(_located(Status.NON_FINITE, problem, t, t, f"method {method.name}: f at the first time"))
+        return path, _located(Status.NON_FINITE, problem, t, t, f"method {method.name}: f at the first time")
     _, t1, state = controller.start(t, _first_step(problem, method, controller, slope))
     stops = [*(s for s in problem.stops if number(t) < s < number(problem.ts[-1])), problem.ts[-1]]
     while not path.complete:
         t1 = _not_beyond(t, t1, stops[0]) if controller.retries else t1
         failure = _cannot_step(stats.n_steps, max_steps, t, t1, given=t1 is stops[0] or not controller.retries)
         if failure is not None:
-            return path.solution(_located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}"))
+            return path, _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}")
         problem.notify("callback_step", t, y, t1)
         stats.n_steps += 1
         step = method.step(f, t, t1, history, solve, side=_side(problem, t, t1))
         ratio = _error_ratio(problem, y, step)
         if not controller.retries and not math.isfinite(ratio):
-            return path.solution(_step_failure(problem, method, t, t1, y, step))
+            return path, _step_failure(problem, method, t, t1, y, step)
         accept, t_next, state = controller.next(t, t1, ratio, method.error_power, state)
         if not accept:
             stats.n_rejected += 1
             problem.notify("callback_reject_step", t, y, t1)
             if number(t_next) >= number(t1):  # held at the least step that the user allows
-                return path.solution(_step_failure(problem, method, t, t1, y, step))
+                return path, _step_failure(problem, method, t, t1, y, step)
             t1, history = t_next, step.retry or history
             continue
         stats.n_accepted += 1
@@ -108,10 +152,12 @@ def integrate(
         t, y, history = t1, step.y1, step.history
         if number(t) in problem.jumps:
             history = method.after_jump(history)
+        if on_accept is not None:
+            on_accept(Place(t, y, history, f.memory))
         if number(t) >= number(stops[0]):
             stops.pop(0)
         t1 = t_next
-    return path.solution(None)
+    return path, None
 
 
 def _first_step(problem: Problem, method: Method, controller: Controller, slope: Tensor | None) -> float:

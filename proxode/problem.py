@@ -113,8 +113,6 @@ def _check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
             f"`y0` is {flat.dtype}, but proximal methods work on float32 and float64: convert it "
             "(torch.view_as_real for complex states) or use an explicit method"
         )
-    if implicit and forward_ad._current_level >= 0 and forward_ad.unpack_dual(flat).tangent is not None:
-        raise NotImplementedError("forward-mode derivatives of `y0` through a proximal method are not available")
     return structure, flat.clone() if flat.is_inference() else flat
 
 
@@ -127,6 +125,8 @@ def _check_times(t: Any, flat: Tensor) -> Tensor:
         raise ValueError(f"`t` must be one-dimensional and not empty, but its shape is {tuple(t.shape)}")
     if not bool(torch.isfinite(t.detach()).all()):
         raise ValueError("`t` holds nan or infinite values")
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None:
+        raise NotImplementedError("forward mode with respect to `t` is not available: use backward")
     later = t[1:] - t[:-1]
     if not (bool((later > 0).all()) or bool((later < 0).all())):
         raise ValueError("`t` must be strictly increasing or strictly decreasing")

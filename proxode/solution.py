@@ -61,6 +61,11 @@ class Status(Enum):
         "take smaller steps or use float64; if the incoming gradient holds nan, look at the loss",
     )
 
+    DIRECT_NOT_CONVERGED = (
+        "the iterations that gradient='direct' records did not settle",
+        "use gradient='implicit', whose cost does not depend on them, or take smaller steps",
+    )
+
     def __init__(self, message: str, advice: str) -> None:
         self.message = message
         self.advice = advice

@@ -72,17 +72,33 @@ class VectorField:
         if torch.is_grad_enabled():
             # f may set flags on its input: it gets an alias. The hook goes on an alias of its value, and holds the
             # statistics only, so that neither f nor what it returned is kept alive by it.
-            out = self._evaluate(t, y if y.requires_grad else y.view_as(y))
+            out = self.evaluate(t, y if y.requires_grad else y.view_as(y))
             if out.requires_grad:
                 out = out.view_as(out)
                 out.register_hook(partial(_count_product, self.stats))
             return out
         if forward_ad._current_level >= 0:  # dual numbers: nothing may be cut off
-            return self._evaluate(t, y.view_as(y))
+            return self.evaluate(t, y.view_as(y))
         # f may return a graph even now, of which nothing is kept.
-        return self._evaluate(t, y.detach()).detach()
+        return self.evaluate(t, y.detach()).detach()
 
-    def _evaluate(self, t: Time, y: Tensor) -> Tensor:
+    def graph(self, t: Time, y: Tensor) -> Tensor:
+        """f at (t, y) with its graph. Whoever makes products with that graph counts them."""
+        self.stats.count("n_f")
+        return self.evaluate(t, y)
+
+    @property
+    def memory(self) -> tuple[Any, ...]:
+        """What was learned from f in this solve and steers the next equations."""
+        return (*self.ladder,), self.last_gain, self._gain_age
+
+    def recall(self, memory: tuple[Any, ...]) -> None:
+        """Be again as when `memory` was taken, so that the same equations are solved in the same way."""
+        ladder, self.last_gain, self._gain_age = memory
+        self.ladder = list(ladder)
+
+    def evaluate(self, t: Time, y: Tensor) -> Tensor:
+        """f at (t, y), not counted."""
         out = self.func(self._time(t, y), self.structure.restore(y))
         out = self._flat_output(out, y)
         return -out if self.reverse else out
@@ -136,7 +152,7 @@ class VectorField:
     def _jvp_forward(self, t: Time, y: Tensor, v: Tensor) -> Tensor | None:
         try:
             with torch.no_grad(), forward_ad.dual_level():
-                out = self._evaluate(t, forward_ad.make_dual(y, v))
+                out = self.evaluate(t, forward_ad.make_dual(y, v))
                 tangent = forward_ad.unpack_dual(out).tangent
         except Exception:  # whatever f dislikes about dual numbers; its own errors come out of a plain call
             return None
@@ -147,7 +163,7 @@ class VectorField:
         try:
             with torch.enable_grad():
                 z = y.detach().requires_grad_()
-                out = self._evaluate(t, z)
+                out = self.evaluate(t, z)
                 u = torch.zeros_like(out, requires_grad=True)
                 (pulled,) = torch.autograd.grad(out, z, u, create_graph=True)
                 (pushed,) = torch.autograd.grad(pulled, u, v)
@@ -164,7 +180,7 @@ class VectorField:
             size = torch.where(size > 0, size, torch.ones_like(size))
         e = torch.finfo(y.dtype).eps ** 0.5 * (1.0 + rms_norm(y)) / size
         with torch.no_grad():
-            return (self._evaluate(t, (y + e * v).detach()).detach() - f0) / e
+            return (self.evaluate(t, (y + e * v).detach()).detach() - f0) / e
 
     def jacobian(self, t: Time, y: Tensor) -> Tensor:
         """The dense df/dy, `(n, n)`, by rows from batched or single backward passes, or by differences."""
@@ -181,7 +197,7 @@ class VectorField:
         try:
             with torch.enable_grad():
                 z = y.detach().requires_grad_()
-                out = self._evaluate(t, z)
+                out = self.evaluate(t, z)
                 if not out.requires_grad:
                     return None
                 rows = _rows_batched(out, z)

@@ -22,7 +22,8 @@ LAYERS = (
     ("problem", "linear", "interpolation"),
     ("inner",),
     ("methods", "controllers"),
-    ("loop", "gradients"),
+    ("loop",),
+    ("gradients",),
     ("configure",),
     ("api",),
     ("__init__",),
@@ -34,7 +35,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 FORBIDDEN = {
     "inner": {"methods", "gradients", "loop", "controllers", "problem", "configure", "api"},
     "methods": {"gradients", "loop", "controllers", "problem", "configure", "api"},
-    "gradients": {"methods", "loop", "controllers", "problem", "configure", "api"},
+    "gradients": {"methods", "configure", "api"},
     "controllers": {"methods", "inner", "gradients", "loop", "problem", "configure", "api"},
     "loop": {"gradients", "configure", "api"},
     "linear": {"inner", "methods", "vector_field", "problem"},

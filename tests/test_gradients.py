@@ -105,14 +105,6 @@ def test_nothing_requires_a_gradient_where_nothing_asks_for_one(method):
     assert not proxode.odeint(lambda t, y: -y, y0, torch.tensor([0.0, 0.5]), method=method).requires_grad
 
 
-@pytest.mark.parametrize("method", PROXIMAL)
-def test_a_second_derivative_through_a_proximal_step_raises(method):
-    weight, y0, t = data()
-    loss = outputs(weight, y0, t, method)[-1].sum()
-    with pytest.raises(RuntimeError, match="second derivatives"):
-        torch.autograd.grad(loss, y0, create_graph=True)
-
-
 def test_second_derivatives_through_an_explicit_method_are_right():
     def run(y0):
         return proxode.odeint(lambda t, y: -(y**3), y0, torch.tensor([0.0, 1.0]).double(), method="rk4",
@@ -129,8 +121,8 @@ def test_backward_counts_every_product_and_can_run_twice():
     assert stats.nfe_backward == 0
     y[-1].sum().backward(retain_graph=True)
     once, gradient = stats.nfe_backward, weight.grad.clone()
-    assert 10 * 2 <= once <= 10 * 5  # at most n = 3 products for each transposed solve, one to pass it on
-    assert stats.n_vjp == once
+    # For each of ten equations: f again, a dense Jacobian of n = 3 columns, one product to pass the solution on.
+    assert once == 10 * (1 + 3 + 1)
     y[-1].sum().backward()
     assert stats.nfe_backward == 2 * once
     torch.testing.assert_close(weight.grad, 2 * gradient)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import proxode
-from proxode.gradients import Implicit
+from proxode.gradients.implicit import Links
+from proxode.gradients.transposed import Transposed
 from proxode.inner import INNER, ImplicitEquation
 from proxode.methods.bdf import LARGEST_RATIO, stable_order
 from proxode.solution import Stats
@@ -139,8 +140,9 @@ def test_a_transposed_product_walks_one_evaluation_and_not_the_steps_before_it()
     y0 = torch.ones(2, dtype=torch.float64, requires_grad=True)
     anchor = 2 * y0
     f = VectorField(lambda t, y: -y, Structure.of(y0), Stats())
-    solved = Implicit().attach(ImplicitEquation(f, 0.0, anchor, 0.5), anchor.detach() / 1.5)
-    upstream, ahead = set(), [solved.grad_fn.link.value.grad_fn]
+    links = Links(f, Transposed(1e-10, f.stats), store_graph=True)
+    solved = links.attach(ImplicitEquation(f, 0.0, anchor, 0.5), anchor.detach() / 1.5, None)
+    upstream, ahead = set(), [solved.grad_fn.kept.moved.grad_fn]
     while ahead:
         node = ahead.pop()
         if node is not None and node not in upstream:
@@ -162,19 +164,6 @@ def test_a_field_that_autograd_does_not_see_refuses_its_gradient():
         proxode.odeint(f, y0, T, method="bdf2", options={"step_size": 0.1})
     with torch.no_grad():
         assert torch.isfinite(proxode.odeint(f, y0, T, method="bdf2", options={"step_size": 0.1})).all()
-
-
-def test_forward_mode_goes_through_explicit_methods_and_is_refused_by_proximal_ones():
-    import torch.autograd.forward_ad as forward_ad
-
-    y0, v = torch.tensor([0.8], dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(y0, v)
-        y = proxode.odeint(lambda t, y: -2 * y, dual, T, method="rk4", options={"step_size": 0.05})
-        tangent = forward_ad.unpack_dual(y[-1]).tangent
-        assert float(tangent) == pytest.approx(math.exp(-2), rel=1e-4)
-        with pytest.raises(NotImplementedError, match="forward-mode"):
-            proxode.odeint(lambda t, y: -2 * y, dual, T, method="bdf2")
 
 
 def test_an_output_inside_a_step_that_starts_at_a_jump_sees_the_right_side():

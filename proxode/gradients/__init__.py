@@ -1,20 +1,49 @@
-"""Gradients: how the solution of an equation is differentiated. None of them knows which method made it."""
+"""Gradients: how a solve is differentiated. None of them knows which formula made the steps."""
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from typing import Any
+
+from .base import Gradient
+from .checkpoint import Checkpoint
+from .continuous import Continuous
+from .direct import Direct
 from .implicit import Implicit
+from .tangent import refuse_transforms
 
-GRADIENTS: dict[str, Implicit] = {"implicit": Implicit()}
+GRADIENTS: dict[str, Gradient] = {
+    "direct": Direct(), "implicit": Implicit(), "checkpoint": Checkpoint(), "continuous": Continuous(),
+}  # fmt: skip
+SETTINGS = ("store_graph", "checkpoints")
 
 
-def gradient_of(gradient: str | Implicit) -> Implicit:
+def gradient_of(gradient: str | Gradient, **settings: Any) -> Gradient:
+    """The gradient that a name (or an object) asks for, with settings of its own."""
     if isinstance(gradient, str):
         if gradient not in GRADIENTS:
             raise ValueError(f"unknown `gradient` {gradient!r}; known are: {', '.join(GRADIENTS)}")
-        return GRADIENTS[gradient]
-    if not isinstance(gradient, Implicit):
+        chosen = GRADIENTS[gradient]
+    elif isinstance(gradient, Gradient):
+        chosen = gradient
+    else:
         raise TypeError(f"`gradient` must be a name or a gradient object, not {type(gradient).__name__}")
-    return gradient
+    known = {f.name for f in fields(chosen)}
+    for name in settings:
+        if name not in known:
+            owners = ", ".join(repr(other) for other, g in GRADIENTS.items() if name in {f.name for f in fields(g)})
+            raise ValueError(f"`{name}` has no meaning for this gradient: it belongs to {owners}")
+    return replace(chosen, **settings)
 
 
-__all__ = ["GRADIENTS", "Implicit", "gradient_of"]
+__all__ = [
+    "GRADIENTS",
+    "SETTINGS",
+    "Checkpoint",
+    "Continuous",
+    "Direct",
+    "Gradient",
+    "Implicit",
+    "gradient_of",
+    "refuse_transforms",
+]

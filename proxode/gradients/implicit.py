@@ -1,138 +1,168 @@
-"""The exact gradient of a solved equation, by the implicit function theorem.
+"""The exact gradient of the discrete solution, by the implicit function theorem at each equation.
 
-`z = anchor + gamma f(t, z)` gives `(I - gamma J) dz = d(anchor + gamma f)` with z held fixed on the right. So the
-iterations are not recorded. The image at the solution is evaluated once with a graph, which links the anchor,
-gamma and every tensor that f captures; backward solves one transposed system and hands the result to the image.
-The value returned is z itself, not its image, which would multiply the inner error by gamma |J|.
+`z = anchor + gamma f(t, z)` is solved without recording anything. Backward evaluates f once more at the solution and
+solves one transposed system (root.py). So what a solve keeps for its gradient is one state for each equation,
+whatever the number of inner iterations; explicit evaluations of f are recorded by autograd as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..inner import ImplicitEquation, InnerResult, InnerSolver, Stop, solve_equation
-from ..linear import gmres
-from ..solution import Failure, SolverError, Status
-from ..vector_field import number
+from ..inner import ImplicitEquation, InnerResult, Solve
+from ..loop import Plan, integrate
+from ..norms import dot, two_norm
+from ..problem import Problem
+from ..solution import Solution, Stats
+from ..vector_field import Time, VectorField, number, rough_signs
+from .base import Gradient
+from .captured import Captured, UnknownTensor, captured_by, check_known
+from .root import evaluated, root
+from .tangent import has_tangents, paused, tangent_of, with_tangent
+from .transposed import Transposed
 
-Solve = Callable[[ImplicitEquation, Tensor], InnerResult]
-MakeStop = Callable[[Tensor, Tensor], Stop]
-
-MAX_ITERS = 4_000  # of the transposed solve
-MEMORY = 2**25  # numbers that its basis may hold
+SAME = 0.4  # power of eps: how well two evaluations of one f at one point must agree
 
 
 @dataclass(frozen=True)
-class Implicit:
-    """`rtol`: what the transposed solves may leave, relative to the incoming gradient; by default eps^0.75."""
+class Implicit(Gradient):
+    """`rtol`: what a transposed solve may leave of the gradient that came in, relative; by default as much of it as
+    an inner solve may leave of its tolerance. `store_graph` keeps the graph of f at each solution instead of
+    evaluating f there again in backward: more memory, one evaluation less for each equation."""
 
     rtol: float | None = None
+    store_graph: bool = False
 
-    def bind(self, inner_for: Callable[[ImplicitEquation], tuple[InnerSolver, ...]], make_stop: MakeStop) -> Solve:
+    def solve(self, problem: Problem, plan: Plan) -> Solution:
+        return integrate(
+            problem, plan.method, plan.controller, self.bind(problem, plan), max_steps=plan.max_steps, dense=plan.dense
+        )
+
+    def bind(self, problem: Problem, plan: Plan, captured: Captured | None = None) -> Solve:
         """How a method's equations are solved, and differentiated where autograd is recording."""
+        rtol = plan.backward_rtol if self.rtol is None else self.rtol
+        links = Links(problem.f, Transposed(rtol, problem.f.stats), self.store_graph, captured)
 
         def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
-            plain = equation.detached()
-            stop = make_stop(plain.anchor, guess.detach())
-            for inner in inner_for(plain):
-                result = solve_equation(inner, plain, guess.detach(), stop)
-                if result.converged:
-                    break
-            if not result.converged or not torch.is_grad_enabled():
-                return result
-            return replace(result, z=self.attach(equation, result.z))
+            with paused():
+                result = plan.solve(equation.detached(), guess.detach())
+                if not result.converged:
+                    return result
+                z = result.z
+                if torch.is_grad_enabled():
+                    z = links.attach(equation, z, result.residual)
+            if has_tangents():
+                z = with_tangent(z, tangent_of(equation, result.z, rtol))
+            return result if z is result.z else replace(result, z=z)
 
         return solve
 
-    def attach(self, equation: ImplicitEquation, z: Tensor) -> Tensor:
+
+@dataclass
+class Links:
+    """Ties the solutions of one solve to what they depend on."""
+
+    f: VectorField
+    linear: Transposed
+    store_graph: bool
+    captured: Captured | None = None  # found at the first equation
+    signs: Tensor | None = None
+
+    def attach(self, equation: ImplicitEquation, z: Tensor, residual: Tensor | None) -> Tensor:
         """z with the graph of the equation that it solves."""
-        here: Tensor = _Cut.apply(z.detach().requires_grad_())  # type: ignore[no-untyped-call]
-        value = equation.f(equation.t, here)
-        wanted, sees_z = _reach(value, here)
-        if not (wanted or equation.anchor.requires_grad or isinstance(equation.gamma, Tensor)):
+        if self.captured is None:
+            self.captured = captured_by(self.f, equation.t, z)
+        if not any(x.requires_grad for x in (equation.anchor, *self._inputs(equation))):
             return z
-        if not sees_z and equation.f.depends_on_state(equation.t, z):
-            raise RuntimeError(
-                "autograd does not see how func depends on y, so the gradient would be wrong: func detaches its input, "
-                "leaves torch, or calls autograd.grad without create_graph=True. Mend that, or solve under no_grad"
-            )
-        rtol = torch.finfo(z.dtype).eps ** 0.75 if self.rtol is None else self.rtol
-        link = _Link(value, here, number(equation.gamma), rtol, equation.f.user_time(equation.t))
-        image = equation.anchor + equation.gamma * value
-        attached: Tensor = _Solution.apply(image, z.detach(), link)  # type: ignore[no-untyped-call]
-        return attached
+        move = self._move(equation, z, residual)
+        kept = None
+        if self.store_graph:
+            try:
+                kept = evaluated(move, (z, *self._inputs(equation)))
+            except UnknownTensor:  # f captures other tensors at other times
+                self.captured = captured_by(self.f, equation.t, z)
+                move = self._move(equation, z, residual)
+                kept = evaluated(move, (z, *self._inputs(equation)))
+        return root(z, move, self.linear, equation.anchor, self._inputs(equation), kept)
+
+    def _inputs(self, equation: ImplicitEquation) -> tuple[Tensor, ...]:
+        times = tuple(x for x in (equation.gamma, equation.t) if isinstance(x, Tensor))
+        return (*times, *(self.captured or Captured()).all)
+
+    def _move(self, equation: ImplicitEquation, z: Tensor, residual: Tensor | None) -> EquationMove:
+        gamma, t = equation.gamma, equation.t
+        return EquationMove(
+            equation.f, number(t), number(gamma), isinstance(gamma, Tensor), isinstance(t, Tensor),
+            self.captured or Captured(), self._print(equation, z, residual),
+        )  # fmt: skip
+
+    def _print(self, equation: ImplicitEquation, z: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """A projection of gamma f at z, by which backward will know that f is still the same function."""
+        if residual is None:
+            return None
+        if self.signs is None:
+            self.signs = rough_signs(z, 5)
+        with torch.no_grad():
+            return self.signs, dot(self.signs, z - equation.anchor - residual)
 
 
-def _reach(value: Tensor, here: Tensor) -> tuple[bool, bool]:
-    """Does a graph reach a tensor that wants a gradient, other than by way of z? And does it reach z?"""
-    seen: set[Any] = set()
-    ahead: list[Any] = [value.grad_fn]
-    wanted = sees_z = False
-    while ahead:
-        node = ahead.pop()
-        if node is here.grad_fn:
-            sees_z = True
-        elif node is not None and node not in seen:
-            wanted = wanted or hasattr(node, "variable")  # where autograd accumulates into a leaf
-            seen.add(node)
-            ahead.extend(parent for parent, _ in node.next_functions)
-    return wanted, sees_z
+@dataclass(frozen=True)
+class EquationMove:
+    """`gamma f(t, z)` as a function of z, then gamma and t where they want a gradient, then what f captures."""
 
-
-class _Link(NamedTuple):
-    """What backward needs: the graph from z to f, and nothing of what came before."""
-
-    value: Tensor
-    here: Tensor
+    f: VectorField
+    t: float
     gamma: float
-    rtol: float
-    t: float  # the user's
+    gamma_given: bool
+    t_given: bool
+    captured: Captured
+    print: tuple[Tensor, Tensor] | None = None
 
-    def transposed(self, u: Tensor) -> Tensor:
-        """(I - gamma J)^T u. The hook on f's value counts the product."""
-        if not self.value.requires_grad:
-            return u
-        (pulled,) = torch.autograd.grad(self.value, self.here, u, retain_graph=True, allow_unused=True)
-        return u if pulled is None else torch.sub(u, pulled, alpha=self.gamma)
+    @property
+    def stats(self) -> Stats:
+        return self.f.stats
 
+    @property
+    def user_t(self) -> float:
+        return self.f.user_time(self.t)
 
-class _Cut(torch.autograd.Function):
-    """The identity, beyond which no gradient goes: what reaches z inside the image is `_Solution`'s to account for."""
+    def isolate(self, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        first = len(args) - len(self.captured.inner)
+        cut = 1 + self.gamma_given + self.t_given
+        # Leaves have nothing behind them, and f can only be given the tensors that it captured.
+        return (
+            *(x.detach().requires_grad_() for x in args[:cut]),
+            *self.captured.leaves,
+            *(x.detach().requires_grad_() for x in args[first:]),
+        )
 
-    @staticmethod
-    def forward(ctx: Any, z: Tensor) -> Tensor:
-        return z.view_as(z)
+    def __call__(self, z: Tensor, /, *inputs: Tensor) -> Tensor:
+        times = iter(inputs)
+        gamma: Time = next(times) if self.gamma_given else self.gamma
+        t: Time = next(times) if self.t_given else self.t
+        inner = inputs[len(inputs) - len(self.captured.inner) :]
+        with self.captured._replace(given=inner).substituted():
+            value = self.f.graph(t, z)
+        check_known([value], (z, *inputs), self.user_t)
+        self._check_same(z, value)
+        return gamma.to(value.dtype) * value if isinstance(gamma, Tensor) else gamma * value
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return None
-
-
-class _Solution(torch.autograd.Function):
-    """z as a function of its image: backward turns g into u with `(I - gamma J)^T u = g`."""
-
-    @staticmethod
-    def forward(ctx: Any, image: Tensor, z: Tensor, link: _Link) -> Tensor:
-        ctx.link = link
-        return z.view_as(z)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        if torch.is_grad_enabled():  # once_differentiable is not enough: autograd may prune its error
+    def _check_same(self, z: Tensor, value: Tensor) -> None:
+        """Raise if f is not the function that was solved for: its gradient would be that of something else."""
+        if self.print is None:
+            return
+        signs, before = self.print
+        with torch.no_grad():
+            eps = torch.finfo(z.dtype).eps
+            off = (self.gamma * dot(signs, value) - before).abs()
+            size = abs(self.gamma) * two_norm(value)
+            same = bool((off <= eps**SAME * size + 100.0 * eps * (two_norm(z) + size)).all())
+        if not same:
             raise RuntimeError(
-                "second derivatives through a proximal step are not available: call backward or autograd.grad "
-                "without create_graph=True, or use an explicit method"
+                f"func gave another value in backward than in the solve, at t = {self.user_t:.6g} and the same state: "
+                "something that it reads has changed since, or it is random. Keep what it reads until backward is "
+                "done, or solve with store_graph=True"
             )
-        link: _Link = ctx.link
-        (g,) = grads
-        restart = max(40, min(200, MEMORY // max(g.numel(), 1)))
-        solved = gmres(link.transposed, g, rtol=link.rtol, max_iters=MAX_ITERS, restart=restart)
-        if not solved.residual <= max(10 * link.rtol, torch.finfo(g.dtype).eps ** 0.5):
-            detail = f"{solved.iterations} products, relative residual {solved.residual:.3g}, tolerance {link.rtol:.3g}"
-            raise SolverError(Failure(Status.BACKWARD_NOT_CONVERGED, link.t, 0, link.gamma, detail), None)
-        return solved.x, None, None

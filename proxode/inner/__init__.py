@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
+
+from torch import Tensor
 
 from .anderson import Anderson
 from .base import InnerResult, InnerSolver, Stop, solve_equation
@@ -20,6 +23,8 @@ INNER: dict[str, InnerSolver] = {
         NewtonKrylov(), NewtonCG(),
     )
 }  # fmt: skip
+
+Solve = Callable[[ImplicitEquation, Tensor], InnerResult]  # how a method has its equations solved, from a guess
 
 DENSE_LIMIT = 64  # states up to this size get dense Newton from `auto`
 
@@ -63,6 +68,7 @@ __all__ = [
     "NewtonCG",
     "NewtonKrylov",
     "Restart",
+    "Solve",
     "Stop",
     "inner_solvers",
     "solve_equation",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..inner import ImplicitEquation, InnerResult
+from ..inner import ImplicitEquation, InnerResult, Solve
 from ..interpolation import Interpolant, combine, lagrange_weights
 from ..vector_field import Time, VectorField, number
-
-Solve = Callable[[ImplicitEquation, Tensor], InnerResult]
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,18 @@ class History(NamedTuple):
 
     def push(self, t: Time, y: Tensor, slope: Tensor | None, length: int) -> History:
         return History((t, *self.ts)[:length], (y, *self.ys)[:length], slope)
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        """The tensors in it that depend on the solution."""
+        return self.ys if self.slope is None else (*self.ys, self.slope)
+
+    def rebuilt(self, states: Sequence[Tensor], time: Callable[[Time], Time]) -> History:
+        """The same with other states, and every time passed through `time`."""
+        count = len(self.ys)
+        return History(
+            tuple(map(time, self.ts)), tuple(states[:count]), states[count] if self.slope is not None else None
+        )
 
     def extrapolate(self, t: Time, points: int) -> Tensor:
         """The polynomial through the newest `points` points, at t: a guess that a stiff f cannot blow up."""

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..inner import ImplicitEquation
+from ..inner import ImplicitEquation, Solve
 from ..interpolation import Lagrange, combine
 from ..vector_field import Time, VectorField, beside, number
-from .base import History, Proximal, Solve, Step, slope_after
+from .base import History, Proximal, Step, slope_after
 from .dirk import BackwardEuler, Sdirk
 from .tableaus import TOLERANCE
 

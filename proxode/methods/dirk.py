@@ -7,10 +7,10 @@ from functools import cache
 
 from torch import Tensor
 
-from ..inner import ImplicitEquation
+from ..inner import ImplicitEquation, Solve
 from ..interpolation import Hermite, Interpolant, Linear, combine
 from ..vector_field import Time, VectorField, beside
-from .base import History, Proximal, Solve, Step, slope_after
+from .base import History, Proximal, Step, slope_after
 from .proximal_tableaus import MULTISTAGE, SDIRK4
 from .tableaus import DirkTableau, ProximalTableau
 

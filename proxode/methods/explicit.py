@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
+from ..inner import Solve
 from ..interpolation import Hermite, Interpolant, Linear, combine
 from ..vector_field import Time, VectorField, beside, number
-from .base import Method, Solve, Step
+from .base import Method, Step
 from .explicit_tableaus import EXPLICIT
 from .tableaus import ExplicitTableau
 
@@ -20,6 +22,13 @@ INTERPOLANTS = ("linear", "cubic")
 class ExplicitHistory(NamedTuple):
     y: Tensor
     slope: Tensor | None  # f at y, where the last step has evaluated it
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        return (self.y,) if self.slope is None else (self.y, self.slope)
+
+    def rebuilt(self, states: Sequence[Tensor], time: Callable[[Time], Time]) -> ExplicitHistory:
+        return ExplicitHistory(states[0], states[1] if self.slope is not None else None)
 
 
 @dataclass(frozen=True)

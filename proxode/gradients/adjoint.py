@@ -1,0 +1,93 @@
+"""The adjoint equation `da/dt = -J^T a` along a known trajectory, as a vector field for the same solvers.
+
+It runs backwards, in tau = -t, and carries the gradient of each captured tensor along: `dq/dtau = (df/dtheta)^T a`.
+Nothing depends on q, so an implicit step solves for a alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from ..inner import ImplicitEquation, InnerResult, Solve
+from ..solution import Stats
+from ..structure import Structure
+from ..vector_field import Time, VectorField, number
+from .captured import Captured, check_known
+
+Path = Callable[[float], Tensor]  # the state at a time
+
+
+@dataclass
+class Linearised:
+    """f along the trajectory: its graph at one time serves every product there."""
+
+    f: VectorField
+    path: Path
+    captured: Captured
+    at: tuple[float, Tensor, Tensor] | None = field(default=None)
+
+    def pull(self, t: float, a: Tensor, *, parameters: bool) -> tuple[Tensor, ...]:
+        """`J^T a`, and `(df/dtheta)^T a` for every captured tensor if asked for."""
+        here, value = self._graph(t)
+        inputs = (here, *(self.captured.all if parameters else ()))
+        self.f.stats.count("n_vjp")
+        if not value.requires_grad:
+            return tuple(torch.zeros_like(x) for x in inputs)
+        found = torch.autograd.grad(value, inputs, a, retain_graph=True, allow_unused=True)
+        return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True))
+
+    def _graph(self, t: float) -> tuple[Tensor, Tensor]:
+        if self.at is None or self.at[0] != t:
+            y = self.path(t).detach().requires_grad_()
+            with torch.enable_grad(), self.captured.substituted():
+                value = self.f.graph(t, y)
+            check_known([value], (y, *self.captured.all, *self.captured.ignored), self.f.user_time(t))
+            self.at = (t, y, value)
+        return self.at[1:]
+
+
+class AdjointField(VectorField):
+    """`(a, q) -> (J^T a, (df/dtheta)^T a)` in tau, or without q where `parameters` is False. Linear in a."""
+
+    def __init__(self, along: Linearised, structure: Structure, *, parameters: bool) -> None:
+        super().__init__(along.f.func, structure, Stats(), reverse=not along.f.reverse)
+        self.along = along
+        self.parameters = parameters
+        self.n = structure.sizes[0]
+
+    def evaluate(self, t: Time, y: Tensor) -> Tensor:
+        parts = self.along.pull(-number(t), y[: self.n], parameters=self.parameters)
+        return parts[0] if len(parts) == 1 else torch.cat([part.reshape(-1) for part in parts])
+
+    def jvp(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None = None) -> Tensor:
+        return self.evaluate(t, v)
+
+    def difference(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None) -> Tensor:
+        return self.evaluate(t, v)
+
+    def jacobian(self, t: Time, y: Tensor) -> Tensor:
+        return self.along.f.jacobian(-number(t), self.along.path(-number(t))).mT
+
+
+def solving_for_a(solve: Solve, field: AdjointField) -> Solve:
+    """Solve equations of (a, q): the first part by iterations, then q from it."""
+
+    def solve_both(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
+        n, anchor, gamma = field.n, equation.anchor, number(equation.gamma)
+        result = solve(ImplicitEquation(field, equation.t, anchor[:n], gamma), guess[:n])
+        if not result.converged:
+            return replace(result, z=torch.cat([result.z, anchor[n:]]))
+        moves = field.along.pull(-number(equation.t), result.z, parameters=True)[1:]
+        q = anchor[n:]
+        if moves:
+            q = torch.add(q, torch.cat([move.reshape(-1) for move in moves]), alpha=gamma)
+        residual = result.residual
+        if residual is not None:
+            residual = torch.cat([residual, torch.zeros_like(q)])
+        return replace(result, z=torch.cat([result.z, q]), residual=residual)
+
+    return solve_both

@@ -1,0 +1,152 @@
+"""The tensors that f uses and was not given: parameters, and whatever else it closes over.
+
+They are found by evaluating f once. Leaves show in the graph of the value. A tensor that was computed outside of f (an
+attention matrix, say) shows as an argument of some torch function whose own graph is older than the evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ..vector_field import Time, VectorField, number
+
+Edge = tuple[Any, int]  # a node of the graph, and which of its outputs
+
+
+class Captured(NamedTuple):
+    """Tensors that want a gradient. `leaves` have no graph behind them; `inner` were computed outside of f."""
+
+    leaves: tuple[Tensor, ...] = ()
+    inner: tuple[Tensor, ...] = ()
+    given: tuple[Tensor, ...] = ()  # what stands in for `inner`
+    ignored: tuple[Tensor, ...] = ()  # known, and left without a gradient by the user's choice
+
+    @property
+    def all(self) -> tuple[Tensor, ...]:
+        return (*self.leaves, *(self.given or self.inner))
+
+    def isolated(self) -> Captured:
+        """With copies for those that have a graph behind them. A gradient that went on through that graph could reach
+        a captured leaf by a second way, and would be counted twice."""
+        return self._replace(given=tuple(x.detach().requires_grad_() for x in self.inner))
+
+    def substituted(self) -> AbstractContextManager[Any]:
+        """A block in which f gets what is given."""
+        return Substitute(self.inner, self.given) if self.given else nullcontext()
+
+
+def captured_by(f: VectorField, t: Time, y: Tensor) -> Captured:
+    """What f captures, by one evaluation at (t, y). Raises if autograd does not see how f depends on y."""
+    with torch.enable_grad():
+        here = y.detach().requires_grad_()
+        value, inner = _watched(f, number(t), here)
+        reached = leaves_of([value], edges(inner))
+    if id(here) not in {id(leaf) for leaf in reached} and f.depends_on_state(number(t), y):
+        raise RuntimeError(
+            "autograd does not see how func depends on y, so the gradient would be wrong: func detaches its input, "
+            "leaves torch, or calls autograd.grad without create_graph=True. Mend that, or solve under no_grad"
+        )
+    leaves = {id(leaf): leaf for leaf in reached if leaf is not here}
+    if isinstance(f.func, torch.nn.Module):  # also those that only other times will use
+        leaves.update({id(p): p for p in f.func.parameters() if p.requires_grad})
+    return Captured(tuple(leaves.values()), inner)
+
+
+def _watched(f: VectorField, t: float, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    born = y.view_as(y).grad_fn._sequence_nr()  # type: ignore[union-attr]
+    with Watch(born) as watch:
+        value = f(t, y)
+    return value, tuple(watch.outside.values())
+
+
+class Watch(TorchFunctionMode):
+    """Notes the arguments that want a gradient and whose graph is older than `born`."""
+
+    def __init__(self, born: int) -> None:
+        super().__init__()
+        self.born = born
+        self.outside: dict[Edge, Tensor] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for x in tensors_in((args, kwargs)):
+            if x.requires_grad and x.grad_fn is not None and x.grad_fn._sequence_nr() < self.born:
+                self.outside.setdefault((x.grad_fn, x.output_nr), x)
+        return func(*args, **(kwargs or {}))
+
+
+class Substitute(TorchFunctionMode):
+    """Puts other tensors in the place of those that f captures, so that its graph ends there."""
+
+    def __init__(self, captured: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.given = {edge_of(old): new for old, new in zip(captured, given, strict=True)}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*self._replace(args), **self._replace(kwargs or {}))
+
+    def _replace(self, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return x if x.grad_fn is None else self.given.get(edge_of(x), x)
+        if type(x) in (tuple, list):
+            return type(x)(self._replace(part) for part in x)
+        if type(x) is dict:
+            return {key: self._replace(part) for key, part in x.items()}
+        return x
+
+
+def edge_of(x: Tensor) -> Edge:
+    return (x.grad_fn, x.output_nr)
+
+
+def edges(tensors: Iterable[Tensor]) -> set[Edge]:
+    return {edge_of(x) for x in tensors if x.grad_fn is not None}
+
+
+def leaves_of(values: Iterable[Tensor], ends: set[Edge]) -> list[Tensor]:
+    """The leaves that the graphs of `values` reach without passing through one of `ends`."""
+    ahead = [edge_of(value) for value in values if value.grad_fn is not None]
+    seen: set[Any] = set()
+    leaves: list[Tensor] = []
+    while ahead:
+        edge = ahead.pop()
+        node = edge[0]
+        if node is None or node in seen or edge in ends:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        ahead.extend(node.next_functions)
+    return leaves
+
+
+class UnknownTensor(RuntimeError):
+    """f used a tensor of which nothing was known when the gradient was prepared."""
+
+
+def check_known(values: Iterable[Tensor], known: Iterable[Tensor], t: float) -> None:
+    """Raise if the graphs of `values` reach a leaf that is not among the known tensors: its gradient would be lost."""
+    known = list(known)
+    names = {id(x) for x in known}
+    for leaf in leaves_of(values, edges(known)):
+        if id(leaf) not in names:
+            raise UnknownTensor(
+                f"func used a tensor of shape {tuple(leaf.shape)} at t = {t:.6g} that wants a gradient and that it did "
+                "not use where the solve began, so its gradient would be lost. Make it a parameter of func (an "
+                "nn.Module), or solve with store_graph=True"
+            )
+
+
+def tensors_in(x: Any) -> Iterator[Tensor]:
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, tuple | list):
+        for part in x:
+            yield from tensors_in(part)
+    elif isinstance(x, dict):
+        yield from tensors_in(tuple(x.values()))

@@ -1,0 +1,259 @@
+"""The gradient of the exact solution, approximated: the adjoint equation, solved backwards by any method.
+
+The state that it needs comes from the forward solve, through the interpolants of its steps; it is never integrated
+backwards, which would amplify every error by exp(|lambda| T) on a dissipative problem. The steps are kept, or, with
+`checkpoints`, replayed a segment at a time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..interpolation import Pieces
+from ..loop import Plan, integrate, travel
+from ..norms import dot, rms_norm
+from ..problem import Problem
+from ..solution import Solution, SolverError, Stats
+from ..structure import Structure
+from ..vector_field import number
+from .adjoint import AdjointField, Linearised, Path, solving_for_a
+from .base import Gradient, outputs_only
+from .captured import Captured, captured_by, edge_of
+from .outputs import Outputs
+from .replay import Tape, taped
+from .tangent import refuse_tangents
+
+CALLBACKS = ("callback_step", "callback_accept_step", "callback_reject_step")
+
+
+@dataclass(frozen=True)
+class Continuous(Gradient):
+    """Arguments, each by default that of the forward solve:
+
+    method, rtol, atol, options: of the adjoint solve. `options["norm"]` may be "seminorm" (Kidger et al. 2021: the
+        gradients of parameters, which nothing depends on, do not steer the steps) or a function of
+        `(t, y, adj_y, *adj_params)`.
+    params: the captured tensors that get a gradient; by default all.
+    checkpoints: keep this many places of the forward solve and replay it between them, instead of keeping all steps.
+    """
+
+    method: Any = None
+    rtol: Any = None
+    atol: Any = None
+    options: dict[str, Any] | None = None
+    params: Sequence[Tensor] | None = None
+    checkpoints: int | None = None
+
+    def solve(self, problem: Problem, plan: Plan) -> Solution:
+        if not torch.is_grad_enabled() or len(problem.ts) == 1:
+            return integrate(
+                problem, plan.method, plan.controller, plan.solve, max_steps=plan.max_steps, dense=plan.dense
+            )
+        refuse_tangents("continuous")
+        captured = self._wanted(captured_by(problem.f, problem.ts[0], problem.y0))
+        times = [t for t in problem.ts if isinstance(t, Tensor)]
+        with torch.no_grad():
+            path, failure, trajectory = self._forward(problem, plan)
+        solution = path.solution(failure)
+        solution.dense = outputs_only("continuous", solution.dense if plan.dense else None)
+        if any(x.requires_grad for x in (problem.y0, *times, *captured.all)):
+            back = AdjointSolve(path.problem, plan, self, captured, trajectory, bool(times))
+            ys: Tensor = Outputs.apply(  # type: ignore[no-untyped-call]
+                back, torch.stack(path.ys), problem.y0, torch.stack(times) if times else None, *captured.all
+            )
+            solution.ys = problem.structure.restore(ys, len(ys))
+        return solution
+
+    def _forward(self, problem: Problem, plan: Plan) -> tuple[Any, Any, Path]:
+        if self.checkpoints is not None:
+            path, failure, tape = taped(problem, plan, self.checkpoints)
+            return path, failure, Replays(tape)
+        flat = replace(problem, y0=problem.y0.detach(), ts=tuple(map(number, problem.ts)))
+        plan = replace(plan, controller=plan.controller.plain())
+        path, failure = travel(
+            flat, plan.method, plan.controller, plan.solve, max_steps=plan.max_steps, dense=True
+        )
+        return path, failure, path.pieces.evaluate
+
+    def _wanted(self, captured: Captured) -> Captured:
+        """Those that were asked for; what is left out is the user's choice, and said."""
+        if self.params is None:
+            return captured
+        chosen = [p for p in self.params if p.requires_grad]
+        names, inner = {id(p) for p in chosen}, {edge_of(p) for p in chosen if p.grad_fn is not None}
+        kept = Captured(
+            tuple(x for x in captured.leaves if id(x) in names), tuple(x for x in captured.inner if edge_of(x) in inner)
+        )
+        left = len(captured.all) - len(kept.all)
+        if left:
+            warnings.warn(
+                f"func uses {left} tensors that want a gradient and are not among `adjoint_params`: they get none",
+                stacklevel=7,
+            )
+        return kept._replace(ignored=tuple(x for x in captured.all if not any(x is y for y in kept.all)))
+
+
+class Replays:
+    """The trajectory of a taped solve: segments are replayed when a time in them is asked for; the last two are kept,
+    for a step of the adjoint may span both."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.kept: dict[int, Pieces] = {}
+
+    def __call__(self, t: float) -> Tensor:
+        segments = self.tape.segments
+        i = next((i for i, s in enumerate(segments) if t <= number(s.times[-1])), len(segments) - 1)
+        if i not in self.kept:
+            if len(self.kept) == 2:
+                self.kept.pop(max(self.kept))  # the adjoint goes back in time
+            segment = segments[i]
+            states = () if segment.start is None else segment.start.history.states
+            f = self.tape.problem.f
+            memory = f.memory
+            with torch.no_grad():
+                replayed = self.tape.replay(
+                    segment, self.tape.plan.solve, self.tape.problem.y0, states, lambda time: time, dense=True
+                )
+            f.recall(memory)
+            self.kept[i] = replayed.path.pieces
+        return self.kept[i].evaluate(t)
+
+
+@dataclass(frozen=True)
+class AdjointSolve:
+    """Backward: from the last output to the first, one adjoint solve for each interval between them."""
+
+    problem: Problem
+    plan: Plan
+    settings: Continuous
+    captured: Captured
+    trajectory: Path
+    times: bool  # do they want a gradient?
+
+    name = "continuous"
+
+    def backward(self, grads: Tensor) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
+        f, ts = self.problem.f, [number(t) for t in self.problem.ts[: len(grads)]]
+        captured = self.captured.isolated()
+        along = Linearised(f, self.trajectory, captured)
+        a = torch.zeros_like(grads[0])
+        q = [torch.zeros_like(x) for x in captured.all]
+        of_times = torch.zeros(len(self.problem.ts), dtype=torch.float64, device=grads.device)
+        with f.stats.counting_backward(), torch.no_grad():
+            for i in range(len(ts) - 1, 0, -1):
+                a = a + grads[i]
+                if self.times and bool(grads[i].any()):
+                    of_times[i] = dot(grads[i], f(ts[i], self.trajectory(ts[i])))
+                if bool(a.any()):
+                    a, q = self._interval(along, ts[i], ts[i - 1], a, q)
+            if self.times and bool(a.any()):
+                of_times[0] = -dot(a, f(ts[0], self.problem.y0))
+        return a + grads[0], of_times if self.times else None, list(q)
+
+    def _interval(
+        self, along: Linearised, t1: float, t0: float, a: Tensor, q: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """(a, q) at t0 from those at t1."""
+        whole = self._adjoint_problem(along, t1, t0, a, q)
+        field = AdjointField(along, Structure.of(a), parameters=False)
+        alone = replace(
+            whole, f=field, y0=a, structure=field.structure,
+            rtol=_first(whole.rtol, a), atol=_first(whole.atol, a), norm=rms_norm,
+        )  # fmt: skip
+        options = self.settings.options
+        if options is not None:
+            options = {name: value for name, value in options.items() if name != "norm"}
+        plan = self.plan.again(alone, self.settings.method, options)
+        path, failure = travel(
+            whole, plan.method, plan.controller, solving_for_a(plan.solve, field), max_steps=plan.max_steps
+        )
+        if failure is not None:
+            raise SolverError(replace(failure, detail=f"in the adjoint solve of backward; {failure.detail}"), None)
+        parts = whole.structure.restore(path.ys[-1])
+        return parts[0], list(parts[1:])
+
+    def _adjoint_problem(self, along: Linearised, t1: float, t0: float, a: Tensor, q: list[Tensor]) -> Problem:
+        forward, settings = self.problem, self.settings
+        structure = Structure.of((a, *q))
+        y0 = structure.flatten((a, *q))
+        return replace(
+            forward,
+            f=AdjointField(along, structure, parameters=True),
+            y0=y0,
+            ts=(-t1, -t0),
+            user_ts=torch.tensor([forward.f.user_time(t1), forward.f.user_time(t0)], dtype=torch.float64),
+            rtol=_tolerance("adjoint_rtol", settings.rtol, forward.rtol, len(y0)),
+            atol=_tolerance("adjoint_atol", settings.atol, forward.atol, len(y0)),
+            norm=self._norm(along, structure),
+            structure=structure,
+            stats=Stats(),
+            stops=tuple(sorted(-s for s in forward.stops)),
+            jumps=tuple(sorted(-s for s in forward.jumps)),
+            callbacks=self._callbacks(along),
+        )
+
+    def _norm(self, along: Linearised, structure: Structure) -> Callable[[Tensor], Tensor]:
+        norm = (self.settings.options or {}).get("norm")
+        if norm is not None and norm != "seminorm" and not callable(norm):
+            raise TypeError(f"`norm` in adjoint_options must be 'seminorm' or a function, not {norm!r}")
+        if callable(norm):
+            zero = torch.zeros_like(self.problem.y0)
+
+            def users(x: Tensor) -> Tensor:
+                a, *q = structure.restore(x)
+                return torch.as_tensor(norm(self._augmented(zero, a, q))).abs().reshape(1)
+
+            return users
+
+        def worst(x: Tensor) -> Tensor:
+            a, *q = structure.parts(x)
+            size = self.problem.norm(a)
+            return size if norm == "seminorm" else torch.stack([size, *map(rms_norm, q)]).amax(0)
+
+        return worst
+
+    def _augmented(self, y: Tensor, a: Tensor, q: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The state of torchdiffeq's adjoint: `(t, y, adj_y, *adj_params)`, y and adj_y as tuples if y0 was one."""
+        t = torch.zeros((), dtype=a.dtype, device=a.device)
+        restore = self.problem.structure.restore
+        if self.problem.structure.is_tuple:
+            return t, *restore(y), *restore(a), *q
+        return t, restore(y), restore(a), *q
+
+    def _callbacks(self, along: Linearised) -> dict[str, Callable[..., Any]]:
+        func = along.f.func
+        found = {name: getattr(func, f"{name}_adjoint") for name in CALLBACKS if hasattr(func, f"{name}_adjoint")}
+
+        def told(callback: Callable[..., Any]) -> Callable[..., Any]:
+            def call(t: Tensor, parts: tuple[Tensor, ...], dt: Tensor) -> None:
+                inner = -float(t) if along.f.reverse else float(t)
+                callback(t, self._augmented(along.path(inner), parts[0], parts[1:]), dt)
+
+            return call
+
+        return {name: told(callback) for name, callback in found.items()}
+
+
+def _tolerance(name: str, given: Any, forward: float | Tensor, size: int) -> float | Tensor:
+    """One for each component of (a, q): as the forward solve has it for y, the smallest for the rest."""
+    if given is not None:
+        if isinstance(given, Tensor) and given.numel() == 1:
+            given = float(given)
+        if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0.0:
+            raise ValueError(f"`{name}` must be a number that is not negative, not {given!r}")
+        return float(given)
+    if not isinstance(forward, Tensor):
+        return forward
+    return torch.cat([forward, forward.min().expand(size - len(forward))])
+
+
+def _first(tol: float | Tensor, a: Tensor) -> float | Tensor:
+    return tol[: len(a)] if isinstance(tol, Tensor) else tol
+

@@ -1,0 +1,91 @@
+"""Backpropagation through everything: the reference for the other gradients.
+
+Explicit steps are recorded as they are. Inner solvers search lines, restart and cut eigenvalues, and from a good guess
+they do nothing at all; their iterations have no derivative worth having. So after the solution is found, iterations
+`z <- z - P r(z)` are recorded from there, as many as it takes for a perturbation of the start to die out: the error of
+the derivative shrinks by the same factor. P is the inverse of I - gamma J for small states, else a step length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..inner import ImplicitEquation, InnerResult
+from ..loop import Plan, integrate
+from ..norms import two_norm
+from ..problem import Problem
+from ..solution import Failure, Solution, SolverError, Status
+from ..vector_field import rough_signs
+from .base import Gradient
+from .captured import captured_by
+from .tangent import has_tangents, paused, tangent_of, with_tangent
+
+DENSE_LIMIT = 64
+LEAST = 4  # iterations: after k of them the k-th derivative is right, where P is the inverse
+MAX_ITERS = 1_000
+
+
+@dataclass(frozen=True)
+class Direct(Gradient):
+    """`max_iters`: recorded iterations for one equation, beyond which the solve ends with an error."""
+
+    max_iters: int = MAX_ITERS
+
+    def solve(self, problem: Problem, plan: Plan) -> Solution:
+        checked: list[bool] = []
+
+        def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
+            with paused():
+                result = plan.solve(equation.detached(), guess.detach())
+                if not result.converged:
+                    return result
+                z = result.z
+                if torch.is_grad_enabled():
+                    if not checked:
+                        captured_by(problem.f, equation.t, z)  # raises if autograd cannot see what f does
+                        checked.append(True)
+                    z = self.recorded(equation, z, plan.backward_rtol)
+            if has_tangents():
+                z = with_tangent(z, tangent_of(equation, result.z, plan.backward_rtol))
+            return replace(result, z=z)
+
+        return integrate(
+            problem, plan.method, plan.controller, solve, max_steps=plan.max_steps, dense=plan.dense
+        )
+
+    def recorded(self, equation: ImplicitEquation, z: Tensor, rtol: float) -> Tensor:
+        """z with the graph of iterations that stay at z."""
+        precondition = _preconditioner(equation.detached(), z)
+        x = z.detach()
+        for _ in range(self._iterations(equation.detached(), z, precondition, rtol)):
+            x = x - precondition(equation.residual(x))
+        return z if not x.requires_grad else z + (x - x.detach())
+
+    @torch.no_grad()
+    def _iterations(self, equation: ImplicitEquation, z: Tensor, precondition: Step, rtol: float) -> int:
+        """How many it takes until a rough perturbation is a part `rtol` of itself."""
+        e = rough_signs(z, 7).expand_as(z).clone()
+        size = float(two_norm(e).max())
+        r = equation.residual(z)
+        for i in range(1, self.max_iters + 1):
+            e = e - precondition(equation.derivative(z, e, r))
+            left = float(two_norm(e).max()) / size
+            if not left > rtol:
+                return max(i, LEAST)
+        t, detail = equation.f.user_time(equation.t), f"{self.max_iters} recorded iterations leave {left:.3g}"
+        raise SolverError(Failure(Status.DIRECT_NOT_CONVERGED, t, 0, float(equation.gamma), detail), None)
+
+
+Step = Callable[[Tensor], Tensor]
+
+
+def _preconditioner(equation: ImplicitEquation, z: Tensor) -> Step:
+    if z.numel() <= DENSE_LIMIT:
+        inverse = torch.linalg.inv(equation.jacobian(z))
+        return lambda r: inverse @ r
+    lr = 1.0 / (2.0 * equation.lipschitz(z, equation.residual(z), fresh=True))
+    return lambda r: lr * r

@@ -1,0 +1,162 @@
+"""The linear systems of backward: `u = g + gamma J^T u`, for the equation `z = anchor + gamma f(t, z)`.
+
+Dense and factorised for small states, else GMRES on products, started from what the neighbouring equation gave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..interpolation import combine, lagrange_weights
+from ..linear import gmres
+from ..norms import dot, two_norm
+from ..solution import Failure, SolverError, Stats, Status
+
+DENSE_LIMIT = 64  # unknowns up to which one batched pass with every unit vector is faster than a Krylov solve
+MAX_ITERS = 4_000
+MEMORY = 2**25  # numbers that the basis of GMRES may hold
+OF_MOVE = 1e-3  # part of u - g that the residual may have: errors add up over equations, as moves do
+POINTS = 2  # solved systems from which the next guess is extrapolated
+LEAST = 4.0  # ulp of g: no tolerance is smaller
+
+
+Sums = list[Tensor | None]
+
+
+class Equation(Protocol):
+    """Which equation a system belongs to."""
+
+    @property
+    def t(self) -> float: ...  # in the solver's direction
+
+    @property
+    def user_t(self) -> float: ...  # and in the user's
+
+    @property
+    def gamma(self) -> float: ...
+
+
+class Solved(NamedTuple):
+    """A system solved before: where, and `J^T u` there."""
+
+    t: float
+    rate: Tensor
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products with the transposed derivative of `moved = M(x, inputs)`, along its graph."""
+
+    moved: Tensor
+    x: Tensor
+    inputs: tuple[Tensor, ...]  # those that want a gradient
+    stats: Stats
+
+    def of_x(self, v: Tensor) -> Tensor:
+        """M_x^T v."""
+        return self.of_all(v, ())[0]
+
+    def of_all(self, v: Tensor, inputs: tuple[Tensor, ...] | None = None) -> tuple[Tensor, Sums]:
+        """M_x^T v, and M_input^T v for each input."""
+        wanted = self.inputs if inputs is None else inputs
+        self.stats.count("n_vjp")
+        found = torch.autograd.grad(self.moved, (self.x, *wanted), v, retain_graph=True, allow_unused=True)
+        return torch.zeros_like(v) if found[0] is None else found[0], list(found[1:])
+
+    def rows(self) -> Tensor | None:
+        """M_x, dense, or None where a backward of f has no batching rule."""
+        n = self.x.numel()
+        self.stats.count("n_jac", n)
+        eye = torch.eye(n, dtype=self.x.dtype, device=self.x.device)
+        try:
+            (rows,) = torch.autograd.grad(
+                self.moved, self.x, eye, retain_graph=True, is_grads_batched=True, allow_unused=True
+            )
+        except Exception:
+            return None
+        return torch.zeros_like(eye) if rows is None else rows.detach()
+
+
+@dataclass
+class Transposed:
+    """Solves the systems of one backward pass in turn. `rtol` is what a solve may leave of g, relative."""
+
+    rtol: float
+    stats: Stats
+    before: list[Solved] = field(default_factory=list)  # newest first; times decrease in backward
+
+    @torch.no_grad()
+    def solve(self, products: Products, g: Tensor, at: Equation) -> tuple[Tensor, Sums]:
+        """u with `u - M_x^T u = g`, and M_input^T u for each input."""
+        if not bool(torch.isfinite(g).all()):
+            raise failed(at, "the gradient that came in holds nan or infinite values")
+        if not products.moved.requires_grad or not bool(g.any()):
+            return g, [None] * len(products.inputs)
+        if g.numel() <= DENSE_LIMIT:
+            u = _dense(products, g)
+            if u is not None:
+                return u, products.of_all(u)[1] if products.inputs else []
+        return self._krylov(products, g, at)
+
+    def _krylov(self, products: Products, g: Tensor, at: Equation) -> tuple[Tensor, Sums]:
+        u = self._guess(g, at)
+        move, sums = products.of_all(u)
+        image = u - move
+        scale = float(dot(image, g)) / (float(dot(image, image)) or 1.0)  # leaves the least residual
+        u, r = scale * u, torch.sub(g, image, alpha=scale)
+        sums = [None if s is None else scale * s for s in sums]
+        size, left = float(two_norm(g)), float(two_norm(r))
+        tol = min(self.rtol * size, OF_MOVE * abs(scale) * float(two_norm(move)))
+        tol = max(tol, LEAST * torch.finfo(g.dtype).eps * size)
+        if not left <= tol:
+            restart = max(40, min(200, MEMORY // max(g.numel(), 1)))
+            solved = gmres(lambda v: v - products.of_x(v), r, rtol=tol / left, max_iters=MAX_ITERS, restart=restart)
+            if not solved.residual * left <= max(10 * tol, torch.finfo(g.dtype).eps ** 0.5 * size):
+                part = f"{solved.iterations} products leave {solved.residual * left / size:.3g} of the gradient"
+                raise failed(at, f"{part}, tolerance {tol / size:.3g}")
+            u = u + solved.x
+            if products.inputs:
+                sums = [added(s, more) for s, more in zip(sums, products.of_all(solved.x)[1], strict=True)]
+        self.before = [Solved(at.t, (u - g) / at.gamma), *self.before[: POINTS - 1]]
+        return u, sums
+
+    def _guess(self, g: Tensor, at: Equation) -> Tensor:
+        """g plus what the neighbours moved: J^T u is smooth in time where u itself has jumps, from the outputs."""
+        known = self.before
+        if known and not (at.t <= known[0].t and known[0].rate.shape == g.shape):
+            self.before = known = []  # another backward pass has begun
+        if not known:
+            return g
+        points = 1
+        while points < len(known) and known[points - 1].t < known[points].t:
+            points += 1
+        span = known[points - 1].t - known[0].t
+        if known[0].t - at.t > span:  # far from what is known
+            points = 1
+        weights = lagrange_weights(at.t, [solved.t for solved in known[:points]])
+        return combine(g, [at.gamma * w for w in weights], [solved.rate for solved in known[:points]])
+
+
+def _dense(products: Products, g: Tensor) -> Tensor | None:
+    rows = products.rows()
+    if rows is None:
+        return None
+    matrix = -rows.mT
+    matrix.diagonal().add_(1.0)
+    u, info = torch.linalg.solve_ex(matrix, g)
+    return u if int(info) == 0 and bool(torch.isfinite(u).all()) else None
+
+
+def added(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """The sum, where None is nothing."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+def failed(at: Equation, detail: str) -> SolverError:
+    return SolverError(Failure(Status.BACKWARD_NOT_CONVERGED, at.user_t, 0, at.gamma, detail), None)
