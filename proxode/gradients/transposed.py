@@ -5,6 +5,7 @@ Dense and factorised for small states, else GMRES on products, started from what
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -41,9 +42,10 @@ class Equation(Protocol):
 
 
 class Solved(NamedTuple):
-    """A system solved before: where, and `J^T u` there."""
+    """A system solved before: where, and `J^T u` there in some unit."""
 
     t: float
+    unit: float
     rate: Tensor
 
 
@@ -100,10 +102,13 @@ class Transposed:
             u = _dense(products, g)
             if u is not None:
                 return u, products.of_all(u)[1] if products.inputs else []
-        return self._krylov(products, g, at)
+        # Gradients of a dissipative problem decay until the squares in a norm underflow: solve for g over its size.
+        size = float(g.abs().max())
+        u, sums = self._krylov(products, g / size, at, size)
+        return u * size, [None if s is None else s * size for s in sums]
 
-    def _krylov(self, products: Products, g: Tensor, at: Equation) -> tuple[Tensor, Sums]:
-        u = self._guess(g, at)
+    def _krylov(self, products: Products, g: Tensor, at: Equation, unit: float) -> tuple[Tensor, Sums]:
+        u = self._guess(g, at, unit)
         move, sums = products.of_all(u)
         image = u - move
         scale = float(dot(image, g)) / (float(dot(image, image)) or 1.0)  # leaves the least residual
@@ -121,10 +126,10 @@ class Transposed:
             u = u + solved.x
             if products.inputs:
                 sums = [added(s, more) for s, more in zip(sums, products.of_all(solved.x)[1], strict=True)]
-        self.before = [Solved(at.t, (u - g) / at.gamma), *self.before[: POINTS - 1]]
+        self.before = [Solved(at.t, unit, (u - g) / at.gamma), *self.before[: POINTS - 1]]
         return u, sums
 
-    def _guess(self, g: Tensor, at: Equation) -> Tensor:
+    def _guess(self, g: Tensor, at: Equation, unit: float) -> Tensor:
         """g plus what the neighbours moved: J^T u is smooth in time where u itself has jumps, from the outputs."""
         known = self.before
         if known and not (at.t <= known[0].t and known[0].rate.shape == g.shape):
@@ -138,7 +143,10 @@ class Transposed:
         if known[0].t - at.t > span:  # far from what is known
             points = 1
         weights = lagrange_weights(at.t, [solved.t for solved in known[:points]])
-        return combine(g, [at.gamma * w for w in weights], [solved.rate for solved in known[:points]])
+        parts = [at.gamma * w * (solved.unit / unit) for w, solved in zip(weights, known, strict=False)]
+        if not all(math.isfinite(part) for part in parts):
+            return g
+        return combine(g, parts, [solved.rate for solved in known[:points]])
 
 
 def _dense(products: Products, g: Tensor) -> Tensor | None:
