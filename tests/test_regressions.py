@@ -191,3 +191,35 @@ def test_a_state_that_changes_less_than_the_tolerance_in_a_step_still_changes(me
 def test_no_tolerance_at_all_is_one_of_rounding():
     y = proxode.odeint(lambda t, y: -y, torch.ones(3), torch.linspace(0, 1, 11), method="bdf2", rtol=0, atol=0)
     assert torch.allclose(y[-1], torch.full((3,), math.exp(-1)), atol=5e-3)
+
+
+class Flow(torch.nn.Module):
+    """As FFJORD is written: it sets flags on what it is given, and differentiates inside."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).double()
+
+    def forward(self, t, state):
+        with torch.enable_grad():
+            z = state[0].requires_grad_(True) if state[0].is_leaf else state[0]
+            t.requires_grad_(True)
+            dz = self.net(torch.cat([z, t.expand(len(z), 1)], 1))
+            pulled = torch.autograd.grad(dz, z, torch.ones_like(dz), create_graph=True)[0]
+        return dz, -pulled.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("method", ["rk4", "bdf2"])
+@pytest.mark.parametrize("gradient", ["implicit", "checkpoint", "continuous"])
+def test_leaves_that_f_makes_itself_are_no_captured_tensors(gradient, method):
+    def gradients(name):
+        f, z = Flow(), torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2).requires_grad_()
+        start = (z, torch.zeros(3, 1, dtype=torch.float64))
+        options = {"step_size": 0.02, "gradient": name}
+        out = proxode.odeint(f, start, T, method=method, options=options)
+        return torch.autograd.grad(out[0][-1].square().sum() + out[1][-1].sum(), (z, *f.parameters()))
+
+    tolerance = 1e-2 if gradient == "continuous" else 1e-9
+    for ours, reference in zip(gradients(gradient), gradients("direct"), strict=True):
+        assert torch.allclose(ours, reference, rtol=tolerance, atol=tolerance)

@@ -43,9 +43,9 @@ class Linearised:
     def _graph(self, t: float) -> tuple[Tensor, Tensor]:
         if self.at is None or self.at[0] != t:
             y = self.path(t).detach().requires_grad_()
-            with torch.enable_grad(), self.captured.substituted():
+            with torch.enable_grad(), self.captured.substituted() as made:
                 value = self.f.graph(t, y)
-            check_known([value], (y, *self.captured.all, *self.captured.ignored), self.f.user_time(t))
+            check_known([value], (y, *self.captured.all, *self.captured.ignored), made, self.f.user_time(t))
             self.at = (t, y, value)
         return self.at[1:]
 

@@ -7,8 +7,9 @@ attention matrix, say) shows as an argument of some torch function whose own gra
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..vector_field import Time, VectorField, number
 
+Made = WeakValueDictionary[int, Tensor]
 Edge = tuple[Any, int]  # a node of the graph, and which of its outputs
 
 
@@ -26,6 +28,7 @@ class Captured(NamedTuple):
     inner: tuple[Tensor, ...] = ()
     given: tuple[Tensor, ...] = ()  # what stands in for `inner`
     ignored: tuple[Tensor, ...] = ()  # known, and left without a gradient by the user's choice
+    own_leaves: bool = False  # f makes leaves itself (`t.requires_grad_()`), which are new each time
 
     @property
     def all(self) -> tuple[Tensor, ...]:
@@ -36,48 +39,54 @@ class Captured(NamedTuple):
         a captured leaf by a second way, and would be counted twice."""
         return self._replace(given=tuple(x.detach().requires_grad_() for x in self.inner))
 
-    def substituted(self) -> AbstractContextManager[Any]:
-        """A block in which f gets what is given."""
-        return Substitute(self.inner, self.given) if self.given else nullcontext()
+    @contextmanager
+    def substituted(self) -> Iterator[Made]:
+        """A block in which f gets what is given. Yields what it makes, where that matters."""
+        with ExitStack() as stack:
+            if self.given:
+                stack.enter_context(Substitute(self.inner, self.given))
+            yield stack.enter_context(Watch()).made if self.own_leaves else WeakValueDictionary()
 
 
 def captured_by(f: VectorField, t: Time, y: Tensor) -> Captured:
     """What f captures, by one evaluation at (t, y). Raises if autograd does not see how f depends on y."""
     with torch.enable_grad():
         here = y.detach().requires_grad_()
-        value, inner = _watched(f, number(t), here)
+        born = here.view_as(here).grad_fn._sequence_nr()  # type: ignore[union-attr]
+        with Watch(born) as watch:
+            value = f.graph(number(t), here)
+        inner = tuple(watch.outside.values())
         reached = leaves_of([value], edges(inner))
     if id(here) not in {id(leaf) for leaf in reached} and f.depends_on_state(number(t), y):
         raise RuntimeError(
             "autograd does not see how func depends on y, so the gradient would be wrong: func detaches its input, "
             "leaves torch, or calls autograd.grad without create_graph=True. Mend that, or solve under no_grad"
         )
-    leaves = {id(leaf): leaf for leaf in reached if leaf is not here}
+    own = [leaf for leaf in reached if id(leaf) in watch.made]
+    leaves = {id(leaf): leaf for leaf in reached if leaf is not here and id(leaf) not in watch.made}
     if isinstance(f.func, torch.nn.Module):  # also those that only other times will use
         leaves.update({id(p): p for p in f.func.parameters() if p.requires_grad})
-    return Captured(tuple(leaves.values()), inner)
-
-
-def _watched(f: VectorField, t: float, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    born = y.view_as(y).grad_fn._sequence_nr()  # type: ignore[union-attr]
-    with Watch(born) as watch:
-        value = f(t, y)
-    return value, tuple(watch.outside.values())
+    return Captured(tuple(leaves.values()), inner, own_leaves=bool(own))
 
 
 class Watch(TorchFunctionMode):
-    """Notes the arguments that want a gradient and whose graph is older than `born`."""
+    """Notes the arguments that want a gradient and whose graph is older than `born`, and all that is made."""
 
-    def __init__(self, born: int) -> None:
+    def __init__(self, born: int = 0) -> None:
         super().__init__()
         self.born = born
         self.outside: dict[Edge, Tensor] = {}
+        self.made: Made = WeakValueDictionary()  # by id, for as long as they live
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for x in tensors_in((args, kwargs)):
+        given = list(tensors_in((args, kwargs)))
+        for x in given:
             if x.requires_grad and x.grad_fn is not None and x.grad_fn._sequence_nr() < self.born:
                 self.outside.setdefault((x.grad_fn, x.output_nr), x)
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        known = {id(x) for x in given}
+        self.made.update({id(x): x for x in tensors_in(out) if id(x) not in known})
+        return out
 
 
 class Substitute(TorchFunctionMode):
@@ -129,10 +138,11 @@ class UnknownTensor(RuntimeError):
     """f used a tensor of which nothing was known when the gradient was prepared."""
 
 
-def check_known(values: Iterable[Tensor], known: Iterable[Tensor], t: float) -> None:
-    """Raise if the graphs of `values` reach a leaf that is not among the known tensors: its gradient would be lost."""
+def check_known(values: Iterable[Tensor], known: Iterable[Tensor], made: Made, t: float) -> None:
+    """Raise if the graphs of `values` reach a leaf that is not among the known tensors, nor was made by f itself: its
+    gradient would be lost."""
     known = list(known)
-    names = {id(x) for x in known}
+    names = {*map(id, known), *made}
     for leaf in leaves_of(values, edges(known)):
         if id(leaf) not in names:
             raise UnknownTensor(

@@ -87,9 +87,9 @@ class Replayer:
         memory = f.memory
         captured = self.captured.isolated()
         solve = self.implicit.bind(tape.problem, tape.plan, captured)
-        with f.stats.counting_backward(), torch.enable_grad(), captured.substituted():
+        with f.stats.counting_backward(), torch.enable_grad():
             for segment in reversed(tape.segments):
-                carried, found = self._pull(segment, solve, (*leaves.values(), *captured.all), time, grads, carried)
+                carried, found = self._pull(segment, solve, captured, tuple(leaves.values()), time, grads, carried)
                 sums = [added(a, b) for a, b in zip(sums, found, strict=True)]
         f.recall(memory)
         y0 = added(carried[0] if carried else None, grads[0])
@@ -97,18 +97,20 @@ class Replayer:
         return y0, torch.stack(of_times) if of_times else None, sums[len(leaves) :]
 
     def _pull(
-        self, segment: Segment, solve: Solve, others: tuple[Tensor, ...], time: Callable[[Time], Time], grads: Tensor,
-        carried: list[Tensor | None],
+        self, segment: Segment, solve: Solve, captured: Captured, times: tuple[Tensor, ...],
+        time: Callable[[Time], Time], grads: Tensor, carried: list[Tensor | None],
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """From gradients at the end of a segment and at its outputs to those at its start, of times, and captured."""
         start = segment.start
         kept = (self.tape.problem.y0,) if start is None else start.history.states
         states = tuple(state.detach().requires_grad_() for state in kept)
-        replayed = self.tape.replay(segment, solve, states[0], states, time)
+        with captured.substituted() as made:
+            replayed = self.tape.replay(segment, solve, states[0], states, time)
         outs = [*replayed.ys, *(replayed.end.history.states if carried else ())]
         weights = [*(grads[i] for i in segment.outputs), *carried]
+        others = (*times, *captured.all)
         known = (*states, *others)
-        check_known(outs, known, self.tape.problem.f.user_time(number(segment.times[0])))
+        check_known(outs, known, made, self.tape.problem.f.user_time(number(segment.times[0])))
         pairs = [(out, w) for out, w in zip(outs, weights, strict=True) if w is not None and out.requires_grad]
         if not pairs:
             return [None] * len(states), [None] * len(others)

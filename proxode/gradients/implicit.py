@@ -144,9 +144,9 @@ class EquationMove:
         gamma: Time = next(times) if self.gamma_given else self.gamma
         t: Time = next(times) if self.t_given else self.t
         inner = inputs[len(inputs) - len(self.captured.inner) :]
-        with self.captured._replace(given=inner).substituted():
+        with self.captured._replace(given=inner).substituted() as made:
             value = self.f.graph(t, z)
-        check_known([value], (z, *inputs), self.user_t)
+        check_known([value], (z, *inputs), made, self.user_t)
         self._check_same(z, value)
         return gamma.to(value.dtype) * value if isinstance(gamma, Tensor) else gamma * value
 
