@@ -7,7 +7,8 @@ Products with its Jacobian therefore climb down a ladder: forward mode, double b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,24 @@ def number(t: Time) -> float:
     return float(t.detach()) if isinstance(t, Tensor) else t
 
 
+AUTOCAST = ("cpu", "cuda")
+
+
+def autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:
+    """Is autocast on, and with which dtype, for each type of device."""
+    return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST)
+
+
+@contextmanager
+def as_before(state: tuple[tuple[bool, torch.dtype], ...]) -> Iterator[None]:
+    """A block with the given state of autocast."""
+    with ExitStack() as stack:
+        for kind, (enabled, dtype) in zip(AUTOCAST, state, strict=True):
+            if kind == "cpu" or torch.cuda.is_available():
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
+        yield
+
+
 def rough_signs(y: Tensor, seed: int) -> Tensor:
     """Plus and minus ones at random, the same at every call: a direction in which every stiff mode shows."""
     generator = torch.Generator(device="cpu").manual_seed(seed)
@@ -65,6 +84,7 @@ class VectorField:
         self._gain_age = 0
         self._clock: tuple[Any, Tensor] | None = None
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
+        self._autocast = autocast_state()  # of the solve; backward may run outside of the block
 
     def __call__(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y)."""
@@ -99,6 +119,9 @@ class VectorField:
 
     def evaluate(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y), not counted."""
+        if self._autocast != autocast_state():
+            with as_before(self._autocast):
+                return self.evaluate(t, y)
         out = self.func(self._time(t, y), self.structure.restore(y))
         out = self._flat_output(out, y)
         return -out if self.reverse else out

@@ -16,7 +16,7 @@ from ..inner import ImplicitEquation, InnerResult, Solve
 from ..solution import Stats
 from ..structure import Structure
 from ..vector_field import Time, VectorField, number
-from .captured import Captured, check_known
+from .captured import Captured, check_known, pull
 
 Path = Callable[[float], Tensor]  # the state at a time
 
@@ -36,9 +36,9 @@ class Linearised:
         inputs = (here, *(self.captured.all if parameters else ()))
         self.f.stats.count("n_vjp")
         if not value.requires_grad:
-            return tuple(torch.zeros_like(x) for x in inputs)
-        found = torch.autograd.grad(value, inputs, a, retain_graph=True, allow_unused=True)
-        return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True))
+            return tuple(_like(a, x, None) for x in inputs)
+        found = pull(value, inputs, a)
+        return tuple(_like(a, x, g) for x, g in zip(inputs, found, strict=True))
 
     def _graph(self, t: float) -> tuple[Tensor, Tensor]:
         if self.at is None or self.at[0] != t:
@@ -48,6 +48,11 @@ class Linearised:
             check_known([value], (y, *self.captured.all, *self.captured.ignored), made, self.f.user_time(t))
             self.at = (t, y, value)
         return self.at[1:]
+
+
+def _like(a: Tensor, x: Tensor, g: Tensor | None) -> Tensor:
+    """A gradient for x as part of the adjoint's state, which has one dtype."""
+    return torch.zeros(x.shape, dtype=a.dtype, device=a.device) if g is None else g.to(dtype=a.dtype, device=a.device)
 
 
 class AdjointField(VectorField):

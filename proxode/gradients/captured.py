@@ -55,7 +55,7 @@ def captured_by(f: VectorField, t: Time, y: Tensor) -> Captured:
         born = here.view_as(here).grad_fn._sequence_nr()  # type: ignore[union-attr]
         with Watch(born) as watch:
             value = f.graph(number(t), here)
-        inner = tuple(watch.outside.values())
+        inner = _replaceable(f, number(t), here, tuple(watch.outside.values()))
         reached = leaves_of([value], edges(inner))
     if id(here) not in {id(leaf) for leaf in reached} and f.depends_on_state(number(t), y):
         raise RuntimeError(
@@ -67,6 +67,18 @@ def captured_by(f: VectorField, t: Time, y: Tensor) -> Captured:
     if isinstance(f.func, torch.nn.Module):  # also those that only other times will use
         leaves.update({id(p): p for p in f.func.parameters() if p.requires_grad})
     return Captured(tuple(leaves.values()), inner, own_leaves=bool(own))
+
+
+def _replaceable(f: VectorField, t: float, y: Tensor, inner: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Those of `inner` that f takes a substitute for. Some it hands on where no mode sees it, to an autograd.Function
+    say: their gradient goes to the leaves behind them."""
+    if not inner:
+        return ()
+    captured = Captured((), inner).isolated()
+    with captured.substituted():
+        value = f.graph(t, y)
+    seen = nodes_of([value])
+    return tuple(x for x in inner if x.grad_fn not in seen)
 
 
 class Watch(TorchFunctionMode):
@@ -117,6 +129,17 @@ def edges(tensors: Iterable[Tensor]) -> set[Edge]:
     return {edge_of(x) for x in tensors if x.grad_fn is not None}
 
 
+def nodes_of(values: Iterable[Tensor]) -> set[Any]:
+    """All nodes of the graphs of `values`."""
+    ahead, seen = [value.grad_fn for value in values], set()
+    while ahead:
+        node = ahead.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            ahead.extend(parent for parent, _ in node.next_functions)
+    return seen
+
+
 def leaves_of(values: Iterable[Tensor], ends: set[Edge]) -> list[Tensor]:
     """The leaves that the graphs of `values` reach without passing through one of `ends`."""
     ahead = [edge_of(value) for value in values if value.grad_fn is not None]
@@ -132,6 +155,20 @@ def leaves_of(values: Iterable[Tensor], ends: set[Edge]) -> list[Tensor]:
             leaves.append(node.variable)
         ahead.extend(node.next_functions)
     return leaves
+
+
+def pull(outs: Any, inputs: Sequence[Tensor], weights: Any, *, create_graph: bool = False) -> tuple[Any, ...]:
+    """`autograd.grad` without the hooks that users put on leaves: those run when the gradient gets there at last."""
+    hooks = [(x._backward_hooks, dict(x._backward_hooks)) for x in inputs if x.is_leaf and x._backward_hooks]
+    for live, _ in hooks:
+        live.clear()
+    try:
+        return torch.autograd.grad(
+            outs, inputs, weights, retain_graph=True, create_graph=create_graph, allow_unused=True
+        )
+    finally:
+        for live, kept in hooks:
+            live.update(kept)
 
 
 class UnknownTensor(RuntimeError):

@@ -19,7 +19,7 @@ from ..problem import Problem
 from ..solution import Solution
 from ..vector_field import Time, number
 from .base import Gradient, outputs_only
-from .captured import Captured, captured_by, check_known
+from .captured import Captured, captured_by, check_known, pull
 from .implicit import Implicit
 from .outputs import Outputs
 from .replay import Segment, Tape, taped
@@ -114,6 +114,6 @@ class Replayer:
         pairs = [(out, w) for out, w in zip(outs, weights, strict=True) if w is not None and out.requires_grad]
         if not pairs:
             return [None] * len(states), [None] * len(others)
-        found = torch.autograd.grad([out for out, _ in pairs], known, [w for _, w in pairs], allow_unused=True)
+        found = pull([out for out, _ in pairs], known, [w for _, w in pairs])
         return list(found[: len(states)]), list(found[len(states) :])
 

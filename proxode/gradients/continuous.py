@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..interpolation import Pieces
 from ..loop import Plan, integrate, travel
-from ..norms import dot, rms_norm
+from ..norms import rms_norm
 from ..problem import Problem
 from ..solution import Solution, SolverError, Stats
 from ..structure import Structure
@@ -26,7 +26,7 @@ from .adjoint import AdjointField, Linearised, Path, solving_for_a
 from .base import Gradient, outputs_only
 from .captured import Captured, captured_by, edge_of
 from .outputs import Outputs
-from .replay import Tape, taped
+from .replay import Tape, check_same, taped
 from .tangent import refuse_tangents
 
 CALLBACKS = ("callback_step", "callback_accept_step", "callback_reject_step")
@@ -60,10 +60,11 @@ class Continuous(Gradient):
         times = [t for t in problem.ts if isinstance(t, Tensor)]
         with torch.no_grad():
             path, failure, trajectory = self._forward(problem, plan)
+            slope = problem.f(number(problem.ts[0]), problem.y0)
         solution = path.solution(failure)
         solution.dense = outputs_only("continuous", solution.dense if plan.dense else None)
         if any(x.requires_grad for x in (problem.y0, *times, *captured.all)):
-            back = AdjointSolve(path.problem, plan, self, captured, trajectory, bool(times))
+            back = AdjointSolve(path.problem, plan, self, captured, trajectory, bool(times), slope)
             ys: Tensor = Outputs.apply(  # type: ignore[no-untyped-call]
                 back, torch.stack(path.ys), problem.y0, torch.stack(times) if times else None, *captured.all
             )
@@ -136,6 +137,7 @@ class AdjointSolve:
     captured: Captured
     trajectory: Path
     times: bool  # do they want a gradient?
+    slope: Tensor  # f at the start
 
     name = "continuous"
 
@@ -144,27 +146,38 @@ class AdjointSolve:
         captured = self.captured.isolated()
         along = Linearised(f, self.trajectory, captured)
         a = torch.zeros_like(grads[0])
-        q = [torch.zeros_like(x) for x in captured.all]
+        q = [torch.zeros(x.shape, dtype=a.dtype, device=a.device) for x in captured.all]
         of_times = torch.zeros(len(self.problem.ts), dtype=torch.float64, device=grads.device)
         with f.stats.counting_backward(), torch.no_grad():
-            for i in range(len(ts) - 1, 0, -1):
+            self._check_same()
+            # Only outputs that the loss depends on are stops: a multistep method has to start again at each.
+            stops = [0, *(i for i in range(1, len(ts)) if bool(grads[i].any()))]
+            for before, i in zip(reversed(stops[:-1]), reversed(stops[1:]), strict=True):
                 a = a + grads[i]
-                if self.times and bool(grads[i].any()):
-                    of_times[i] = dot(grads[i], f(ts[i], self.trajectory(ts[i])))
-                if bool(a.any()):
-                    a, q = self._interval(along, ts[i], ts[i - 1], a, q)
+                if self.times:
+                    of_times[i] = _product(grads[i], f(ts[i], self.trajectory(ts[i])))
+                a, q = self._interval(along, ts[before : i + 1], a, q)
             if self.times and bool(a.any()):
-                of_times[0] = -dot(a, f(ts[0], self.problem.y0))
-        return a + grads[0], of_times if self.times else None, list(q)
+                of_times[0] = -_product(a, f(ts[0], self.problem.y0))
+        of_captured = [g.to(x) if x.is_complex() else g.real.to(x) for g, x in zip(q, captured.all, strict=True)]
+        return a + grads[0], of_times if self.times else None, list(of_captured)
+
+    def _check_same(self) -> None:
+        """f at the start, against what it was there in the solve."""
+        f = self.problem.f
+        if isinstance(self.trajectory, Replays):
+            self.trajectory.kept.clear()
+        now = f(number(self.problem.ts[0]), self.problem.y0)
+        check_same(now, self.slope, f.user_time(self.problem.ts[0]))
 
     def _interval(
-        self, along: Linearised, t1: float, t0: float, a: Tensor, q: list[Tensor]
+        self, along: Linearised, ts: list[float], a: Tensor, q: list[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """(a, q) at t0 from those at t1."""
-        whole = self._adjoint_problem(along, t1, t0, a, q)
+        """(a, q) at the first of ts from those at the last; a method without a step size steps along them."""
+        whole = self._adjoint_problem(along, ts[-1], ts[0], a, q)
         field = AdjointField(along, Structure.of(a), parameters=False)
         alone = replace(
-            whole, f=field, y0=a, structure=field.structure,
+            whole, f=field, y0=a, structure=field.structure, ts=tuple(-t for t in reversed(ts)),
             rtol=_first(whole.rtol, a), atol=_first(whole.atol, a), norm=rms_norm,
         )  # fmt: skip
         options = self.settings.options
@@ -172,7 +185,7 @@ class AdjointSolve:
             options = {name: value for name, value in options.items() if name != "norm"}
         plan = self.plan.again(alone, self.settings.method, options)
         path, failure = travel(
-            whole, plan.method, plan.controller, solving_for_a(plan.solve, field), max_steps=plan.max_steps
+            whole, plan.method.restarting(), plan.controller, solving_for_a(plan.solve, field), max_steps=plan.max_steps
         )
         if failure is not None:
             raise SolverError(replace(failure, detail=f"in the adjoint solve of backward; {failure.detail}"), None)
@@ -252,6 +265,11 @@ def _tolerance(name: str, given: Any, forward: float | Tensor, size: int) -> flo
     if not isinstance(forward, Tensor):
         return forward
     return torch.cat([forward, forward.min().expand(size - len(forward))])
+
+
+def _product(g: Tensor, slope: Tensor) -> Tensor:
+    """The change of the loss when the state moves along a slope."""
+    return torch.vdot(g, slope).real if g.is_complex() else torch.dot(g, slope)
 
 
 def _first(tol: float | Tensor, a: Tensor) -> float | Tensor:

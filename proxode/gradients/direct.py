@@ -40,14 +40,14 @@ class Direct(Gradient):
 
         def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
             with paused():
+                if torch.is_grad_enabled() and not checked:
+                    captured_by(problem.f, equation.t, guess)  # raises if autograd cannot see what f does
+                    checked.append(True)
                 result = plan.solve(equation.detached(), guess.detach())
                 if not result.converged:
                     return result
                 z = result.z
                 if torch.is_grad_enabled():
-                    if not checked:
-                        captured_by(problem.f, equation.t, z)  # raises if autograd cannot see what f does
-                        checked.append(True)
                     z = self.recorded(equation, z, plan.backward_rtol)
             if has_tangents():
                 z = with_tangent(z, tangent_of(equation, result.z, plan.backward_rtol))

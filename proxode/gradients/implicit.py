@@ -48,6 +48,7 @@ class Implicit(Gradient):
 
         def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
             with paused():
+                links.look(equation, guess)
                 result = plan.solve(equation.detached(), guess.detach())
                 if not result.converged:
                     return result
@@ -71,10 +72,14 @@ class Links:
     captured: Captured | None = None  # found at the first equation
     signs: Tensor | None = None
 
+    def look(self, equation: ImplicitEquation, y: Tensor) -> None:
+        """See what f captures, before anything else is asked of f: it may keep what its first call computes."""
+        if self.captured is None and torch.is_grad_enabled():
+            self.captured = captured_by(self.f, equation.t, y)
+
     def attach(self, equation: ImplicitEquation, z: Tensor, residual: Tensor | None) -> Tensor:
         """z with the graph of the equation that it solves."""
-        if self.captured is None:
-            self.captured = captured_by(self.f, equation.t, z)
+        self.look(equation, z)
         if not any(x.requires_grad for x in (equation.anchor, *self._inputs(equation))):
             return z
         move = self._move(equation, z, residual)

@@ -16,9 +16,12 @@ from torch import Tensor
 from ..controllers import FixedGrid
 from ..inner import Solve
 from ..loop import Place, Plan, Trajectory, travel
+from ..norms import two_norm
 from ..problem import Problem
 from ..solution import Failure, Stats
 from ..vector_field import Time, number
+
+SAME = 0.4  # power of eps: how well the values of a solve and of its replay must agree
 
 
 @dataclass
@@ -31,8 +34,10 @@ class Keeper:
     stride: int = 1
     times: list[Time] = field(default_factory=list)  # the start, and the end of each accepted step
     places: list[tuple[int, Place]] = field(default_factory=list)  # the number of steps before it, and the place
+    last: Place | None = None
 
     def __call__(self, place: Place) -> None:
+        self.last = place
         self.times.append(place.t)
         step = len(self.times) - 1
         if step % self.stride:
@@ -49,6 +54,7 @@ class Segment:
     start: Place | None  # None: the initial state
     times: tuple[Time, ...]  # of its steps, the first is where it starts
     outputs: range  # of the problem's times, those after its start, up to its end
+    end: Tensor  # the state where it ends
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,19 @@ class Tape:
                 f"a step that was taken before could not be taken again in backward: {failure} "
                 "func is random, or something that it reads has changed since"
             )
+        check_same(places[-1].y, segment.end, self.problem.f.user_time(number(segment.times[-1])))
         return Replayed(path.ys[1 : 1 + len(wanted)], places[-1], path)
+
+
+@torch.no_grad()
+def check_same(now: Tensor, before: Tensor, t: float) -> None:
+    """Raise if f is not the function that was solved for: the gradient would be that of something else."""
+    off, size = two_norm(now - before), two_norm(before)
+    if not bool((off <= torch.finfo(now.dtype).eps ** SAME * (size + 1e-30)).all()):
+        raise RuntimeError(
+            f"func gave other values in backward than in the solve, up to t = {t:.6g}: something that it reads has "
+            "changed since, or it is random. Keep what it reads until backward is done"
+        )
 
 
 @torch.no_grad()
@@ -137,16 +155,16 @@ def _segments(problem: Problem, keeper: Keeper) -> Iterator[Segment]:
     last = len(keeper.times) - 1
     kept = [(k, place) for k, place in keeper.places if k < last]
     starts: list[tuple[int, Place | None]] = [(0, None), *kept]
-    ends = [k for k, _ in kept] + [last]
+    ends = [*kept, (last, keeper.last)]
     outputs = [number(t) for t in problem.ts]
     j = 1
-    for (k, place), end in zip(starts, ends, strict=True):
-        if end == k:
+    for (k, place), (end, reached) in zip(starts, ends, strict=True):
+        if reached is None:
             continue
         first = j
         while j < len(outputs) and outputs[j] <= number(keeper.times[end]):
             j += 1
-        yield Segment(place, tuple(keeper.times[k : end + 1]), range(first, j))
+        yield Segment(place, tuple(keeper.times[k : end + 1]), range(first, j), reached.y)
 
 
 class Cut:

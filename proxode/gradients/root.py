@@ -18,6 +18,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from ..solution import Stats
+from .captured import pull
 from .transposed import Equation, Products, Transposed
 
 
@@ -146,11 +147,7 @@ class Pull:
         chosen = [arg for arg in at if arg.requires_grad]
         found: Any = iter(())
         if pairs and chosen:
-            found = iter(
-                torch.autograd.grad(
-                    [value for value, _ in pairs], chosen, [w for _, w in pairs], create_graph=True, allow_unused=True
-                )
-            )
+            found = iter(pull([value for value, _ in pairs], chosen, [w for _, w in pairs], create_graph=True))
         grads = [next(found, None) if arg.requires_grad else None for arg in at]
         return tuple(torch.zeros_like(a) if g is None else g for a, g in zip(at, grads, strict=True))
 
@@ -182,7 +179,7 @@ def _pull(stats: Stats, outs: tuple[Tensor, ...], args: tuple[Tensor, ...], ws: 
     if not chosen or not pairs:
         return [None] * len(args)
     stats.count("n_vjp")
-    found = iter(torch.autograd.grad([out for out, _ in pairs], chosen, [w for _, w in pairs], allow_unused=True))
+    found = iter(pull([out for out, _ in pairs], chosen, [w for _, w in pairs]))
     return [next(found) if arg.requires_grad else None for arg in args]
 
 

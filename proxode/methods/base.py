@@ -59,6 +59,10 @@ class Method:
         """The history without what a jump of f has made void."""
         return history
 
+    def restarting(self) -> Method:
+        """The form of the method for solves that start again and again."""
+        return self
+
 
 class History(NamedTuple):
     """The last points of a proximal method, newest first, and f at the newest where it is known."""

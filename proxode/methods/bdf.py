@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..inner import ImplicitEquation, Solve
 from ..interpolation import Lagrange, combine
@@ -61,6 +61,7 @@ class BDF(Proximal):
     """
 
     max_order: int = 2
+    accurate_start: bool = False  # start order 2 with the SDIRK method too: for many starts, whose errors add up
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,10 +81,13 @@ class BDF(Proximal):
     def points(self) -> int:
         return self.max_order + (self.predictor != "previous")
 
+    def restarting(self) -> BDF:
+        return replace(self, accurate_start=True)
+
     def step(self, f: VectorField, t0: Time, t1: Time, history: History, solve: Solve, side: int = 0) -> Step:
         k = self.max_order
         if len(history.ts) < k:
-            starter = BackwardEuler(self.predictor) if k == 2 else Sdirk(self.predictor)
+            starter = BackwardEuler(self.predictor) if k == 2 and not self.accurate_start else Sdirk(self.predictor)
             started = starter.step(f, t0, t1, history, solve, side)
             if started.failure is not None:
                 return started
