@@ -7,7 +7,7 @@ whatever the number of inner iterations; explicit evaluations of f are recorded 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from ..vector_field import Time, VectorField, number, rough_signs
 from .base import Gradient
 from .captured import Captured, UnknownTensor, captured_by, check_known
 from .root import evaluated, root
+from .shelf import Shelf
 from .tangent import has_tangents, paused, tangent_of, with_tangent
 from .transposed import Transposed
 
@@ -71,6 +72,7 @@ class Links:
     store_graph: bool
     captured: Captured | None = None  # found at the first equation
     signs: Tensor | None = None
+    shelf: Shelf = field(default_factory=Shelf)
 
     def look(self, equation: ImplicitEquation, y: Tensor) -> None:
         """See what f captures, before anything else is asked of f: it may keep what its first call computes."""
@@ -91,7 +93,7 @@ class Links:
                 self.captured = captured_by(self.f, equation.t, z)
                 move = self._move(equation, z, residual)
                 kept = evaluated(move, (z, *self._inputs(equation)))
-        return root(z, move, self.linear, equation.anchor, self._inputs(equation), kept)
+        return root(self.shelf.put(z), move, self.linear, equation.anchor, self._inputs(equation), kept)
 
     def _inputs(self, equation: ImplicitEquation) -> tuple[Tensor, ...]:
         times = tuple(x for x in (equation.gamma, equation.t) if isinstance(x, Tensor))
