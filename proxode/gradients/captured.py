@@ -50,22 +50,24 @@ class Captured(NamedTuple):
 
 def captured_by(f: VectorField, t: Time, y: Tensor) -> Captured:
     """What f captures, by one evaluation at (t, y). Raises if autograd does not see how f depends on y."""
+    time = number(t)
     with torch.enable_grad():
         here = y.detach().requires_grad_()
         born = here.view_as(here).grad_fn._sequence_nr()  # type: ignore[union-attr]
         with Watch(born) as watch:
-            value = f.graph(number(t), here)
-        inner = _replaceable(f, number(t), here, tuple(watch.outside.values()))
+            value = f.graph(time, here)
+        inner = _replaceable(f, time, here, tuple(watch.outside.values()))
         reached = leaves_of([value], edges(inner))
-    if id(here) not in {id(leaf) for leaf in reached} and f.depends_on_state(number(t), y):
+    if id(here) not in {id(leaf) for leaf in reached} and f.depends_on_state(time, y):
         raise RuntimeError(
             "autograd does not see how func depends on y, so the gradient would be wrong: func detaches its input, "
             "leaves torch, or calls autograd.grad without create_graph=True. Mend that, or solve under no_grad"
         )
     own = [leaf for leaf in reached if id(leaf) in watch.made]
-    leaves = {id(leaf): leaf for leaf in reached if leaf is not here and id(leaf) not in watch.made}
+    leaves: dict[int, Tensor] = {}
     if isinstance(f.func, torch.nn.Module):  # also those that only other times will use
-        leaves.update({id(p): p for p in f.func.parameters() if p.requires_grad})
+        leaves = {id(p): p for p in f.func.parameters() if p.requires_grad}
+    leaves.update({id(leaf): leaf for leaf in reached if leaf is not here and id(leaf) not in watch.made})
     return Captured(tuple(leaves.values()), inner, own_leaves=bool(own))
 
 

@@ -87,17 +87,15 @@ class Continuous(Gradient):
         if self.params is None:
             return captured
         chosen = [p for p in self.params if p.requires_grad]
-        names, inner = {id(p) for p in chosen}, {edge_of(p) for p in chosen if p.grad_fn is not None}
-        kept = Captured(
-            tuple(x for x in captured.leaves if id(x) in names), tuple(x for x in captured.inner if edge_of(x) in inner)
-        )
-        left = len(captured.all) - len(kept.all)
+        kept = Captured(tuple(p for p in chosen if p.is_leaf), tuple(p for p in chosen if not p.is_leaf))
+        names = {id(p) for p in chosen} | {edge_of(p) for p in chosen if not p.is_leaf}
+        left = [x for x in captured.all if id(x) not in names and edge_of(x) not in names]
         if left:
             warnings.warn(
-                f"func uses {left} tensors that want a gradient and are not among `adjoint_params`: they get none",
+                f"func uses {len(left)} tensors that want a gradient and are not among `adjoint_params`: they get none",
                 stacklevel=7,
             )
-        return kept._replace(ignored=tuple(x for x in captured.all if not any(x is y for y in kept.all)))
+        return kept._replace(ignored=tuple(left), own_leaves=captured.own_leaves)
 
 
 class Replays:

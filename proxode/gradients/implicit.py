@@ -17,7 +17,7 @@ from ..loop import Plan, integrate
 from ..norms import dot, two_norm
 from ..problem import Problem
 from ..solution import Solution, Stats
-from ..vector_field import Time, VectorField, number, rough_signs
+from ..vector_field import Time, VectorField, number
 from .base import Gradient
 from .captured import Captured, UnknownTensor, captured_by, check_known
 from .root import evaluated, root
@@ -71,7 +71,7 @@ class Links:
     linear: Transposed
     store_graph: bool
     captured: Captured | None = None  # found at the first equation
-    signs: Tensor | None = None
+    weights: Tensor | None = None
     shelf: Shelf = field(default_factory=Shelf)
 
     def look(self, equation: ImplicitEquation, y: Tensor) -> None:
@@ -82,6 +82,8 @@ class Links:
     def attach(self, equation: ImplicitEquation, z: Tensor, residual: Tensor | None) -> Tensor:
         """z with the graph of the equation that it solves."""
         self.look(equation, z)
+        if self.store_graph and not (self.captured or Captured()).all:
+            self.captured = captured_by(self.f, equation.t, z)  # there may be something by now
         if not any(x.requires_grad for x in (equation.anchor, *self._inputs(equation))):
             return z
         move = self._move(equation, z, residual)
@@ -110,10 +112,16 @@ class Links:
         """A projection of gamma f at z, by which backward will know that f is still the same function."""
         if residual is None:
             return None
-        if self.signs is None:
-            self.signs = rough_signs(z, 5)
+        if self.weights is None:
+            self.weights = _weights(z)
         with torch.no_grad():
-            return self.signs, dot(self.signs, z - equation.anchor - residual)
+            return self.weights, dot(self.weights, z - equation.anchor - residual)
+
+
+def _weights(z: Tensor) -> Tensor:
+    """Numbers in which no plain vector is lost, the same at every call."""
+    generator = torch.Generator(device="cpu").manual_seed(5)
+    return torch.randn(z.shape[-1:], generator=generator, device="cpu").to(z)
 
 
 @dataclass(frozen=True)
@@ -161,10 +169,10 @@ class EquationMove:
         """Raise if f is not the function that was solved for: its gradient would be that of something else."""
         if self.print is None:
             return
-        signs, before = self.print
+        weights, before = self.print
         with torch.no_grad():
             eps = torch.finfo(z.dtype).eps
-            off = (self.gamma * dot(signs, value) - before).abs()
+            off = (self.gamma * dot(weights, value) - before).abs()
             size = abs(self.gamma) * two_norm(value)
             same = bool((off <= eps**SAME * size + 100.0 * eps * (two_norm(z) + size)).all())
         if not same:

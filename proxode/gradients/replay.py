@@ -37,12 +37,11 @@ class Keeper:
     last: Place | None = None
 
     def __call__(self, place: Place) -> None:
+        step = len(self.times) - 1
+        if self.last is not None and step % self.stride == 0:  # now it is known that a step starts there
+            self.places.append((step, self.last))
         self.last = place
         self.times.append(place.t)
-        step = len(self.times) - 1
-        if step % self.stride:
-            return
-        self.places.append((step, place))
         most = 2 * self.stride if self.limit is None else self.limit - 1  # the start is a place too
         while len(self.places) > most:
             self.stride *= 2
@@ -153,9 +152,8 @@ def _linked(times: list[Time], cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _segments(problem: Problem, keeper: Keeper) -> Iterator[Segment]:
     last = len(keeper.times) - 1
-    kept = [(k, place) for k, place in keeper.places if k < last]
-    starts: list[tuple[int, Place | None]] = [(0, None), *kept]
-    ends = [*kept, (last, keeper.last)]
+    starts: list[tuple[int, Place | None]] = [(0, None), *keeper.places]
+    ends = [*keeper.places, (last, keeper.last)]
     outputs = [number(t) for t in problem.ts]
     j = 1
     for (k, place), (end, reached) in zip(starts, ends, strict=True):

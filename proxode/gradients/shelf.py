@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BLOCK = 40 * 2**20  # bytes: above the largest size (32 MiB) that glibc takes from its heap; untouched pages cost nothing
+BLOCK = 40 * 2**20  # bytes: more than glibc takes from its heap (32 MiB); pages that are not touched cost nothing
 WORTH = 2**16  # bytes: smaller states are left where they are
 
 
