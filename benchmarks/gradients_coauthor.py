@@ -164,9 +164,7 @@ def main(
     except FileNotFoundError as error:
         console.print(f"[red]{error}[/red]", highlight=False)
         raise typer.Exit(2) from None
-    problem = Problem(
-        graph, heads=heads, attention_std=attention_std, embedding_std=embedding_std, end=end, seed=seed
-    )
+    problem = Problem(graph, heads=heads, attention_std=attention_std, embedding_std=embedding_std, end=end, seed=seed)
     runs = [run for run in all_runs(quick) if only in f"{run.family}, {run.setting}"]
     reference = reference_path(problem, cache or Path(tempfile.gettempdir()) / "proxode-benchmarks")
     task = {

@@ -239,6 +239,21 @@ def test_a_norm_of_the_adjoint_that_is_none_is_an_error() -> None:
         gradients(proxode.odeint_adjoint, adjoint_options={"norm": "halfnorm"})
 
 
+@pytest.mark.parametrize("kind", [Checkpoint, Continuous])
+@pytest.mark.parametrize("bad", [0, -1, True, 2.0])
+def test_a_number_of_checkpoints_that_is_none_is_an_error(kind: Any, bad: Any) -> None:
+    with pytest.raises(ValueError, match="`checkpoints` must be a positive integer"):
+        kind(checkpoints=bad)
+
+
+def test_the_limit_of_steps_holds_for_the_adjoint_too() -> None:
+    """As in torchdiffeq, whose adjoint has the options of the forward solve."""
+    limit = {"max_num_steps": 40}
+    with pytest.raises(proxode.SolverError, match=r"number of steps reached its limit.*in the adjoint solve"):
+        gradients(proxode.odeint_adjoint, method="bosh3", rtol=1e-3, adjoint_rtol=1e-10, adjoint_atol=1e-12,
+                  options=limit)  # fmt: skip
+
+
 @pytest.mark.parametrize("gradient", [Checkpoint(), Continuous(), Continuous(checkpoints=3)])
 def test_a_dense_solution_without_a_gradient_says_so(gradient: Any) -> None:
     f = Net()

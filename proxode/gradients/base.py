@@ -35,3 +35,10 @@ def outputs_only(name: str, dense: Callable[[Any], Any] | None) -> Callable[[Any
         return dense(t)
 
     return evaluate
+
+
+def check_count(checkpoints: int | None) -> None:
+    if checkpoints is None:
+        return
+    if isinstance(checkpoints, bool) or not isinstance(checkpoints, int) or checkpoints < 1:
+        raise ValueError(f"`checkpoints` must be a positive integer, not {checkpoints!r}")

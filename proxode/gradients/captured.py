@@ -83,6 +83,12 @@ def _replaceable(f: VectorField, t: float, y: Tensor, inner: tuple[Tensor, ...])
     return tuple(x for x in inner if x.grad_fn not in seen)
 
 
+def check_none(f: VectorField, t: Time, y: Tensor) -> None:
+    """Raise if f, from which nothing wanted a gradient where the solve began, now uses something that does."""
+    if not isinstance(f.func, torch.nn.Module):  # of a module all is known from the start
+        check_known(captured_by(f, t, y).all, (), WeakValueDictionary(), f.user_time(t))
+
+
 class Watch(TorchFunctionMode):
     """Notes the arguments that want a gradient and whose graph is older than `born`, and all that is made."""
 
@@ -144,9 +150,10 @@ def nodes_of(values: Iterable[Tensor]) -> set[Any]:
 
 def leaves_of(values: Iterable[Tensor], ends: set[Edge]) -> list[Tensor]:
     """The leaves that the graphs of `values` reach without passing through one of `ends`."""
+    values = list(values)
     ahead = [edge_of(value) for value in values if value.grad_fn is not None]
     seen: set[Any] = set()
-    leaves: list[Tensor] = []
+    leaves = [value for value in values if value.grad_fn is None and value.requires_grad]
     while ahead:
         edge = ahead.pop()
         node = edge[0]
@@ -187,7 +194,7 @@ def check_known(values: Iterable[Tensor], known: Iterable[Tensor], made: Made, t
             raise UnknownTensor(
                 f"func used a tensor of shape {tuple(leaf.shape)} at t = {t:.6g} that wants a gradient and that it did "
                 "not use where the solve began, so its gradient would be lost. Make it a parameter of func (an "
-                "nn.Module), or solve with store_graph=True"
+                "nn.Module), or solve with gradient='implicit' and store_graph=True"
             )
 
 

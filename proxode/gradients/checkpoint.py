@@ -18,7 +18,7 @@ from ..loop import Plan
 from ..problem import Problem
 from ..solution import Solution
 from ..vector_field import Time, number
-from .base import Gradient, outputs_only
+from .base import Gradient, check_count, outputs_only
 from .captured import Captured, captured_by, check_known, pull
 from .implicit import Implicit
 from .outputs import Outputs
@@ -36,9 +36,7 @@ class Checkpoint(Gradient):
     rtol: float | None = None
 
     def __post_init__(self) -> None:
-        count = self.checkpoints
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-            raise ValueError(f"`checkpoints` must be a positive integer, not {count!r}")
+        check_count(self.checkpoints)
 
     def solve(self, problem: Problem, plan: Plan) -> Solution:
         implicit = Implicit(self.rtol)

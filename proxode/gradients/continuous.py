@@ -23,8 +23,8 @@ from ..solution import Solution, SolverError, Stats
 from ..structure import Structure
 from ..vector_field import number
 from .adjoint import AdjointField, Linearised, Path, solving_for_a
-from .base import Gradient, outputs_only
-from .captured import Captured, captured_by, edge_of
+from .base import Gradient, check_count, outputs_only
+from .captured import Captured, captured_by, check_none, edge_of
 from .outputs import Outputs
 from .replay import Tape, check_same, taped
 from .tangent import refuse_tangents
@@ -50,6 +50,9 @@ class Continuous(Gradient):
     params: Sequence[Tensor] | None = None
     checkpoints: int | None = None
 
+    def __post_init__(self) -> None:
+        check_count(self.checkpoints)
+
     def solve(self, problem: Problem, plan: Plan) -> Solution:
         if not torch.is_grad_enabled() or len(problem.ts) == 1:
             return integrate(
@@ -69,6 +72,8 @@ class Continuous(Gradient):
                 back, torch.stack(path.ys), problem.y0, torch.stack(times) if times else None, *captured.all
             )
             solution.ys = problem.structure.restore(ys, len(ys))
+        elif self.params is None:
+            check_none(problem.f, path.problem.ts[len(path.ys) - 1], path.ys[-1])
         return solution
 
     def _forward(self, problem: Problem, plan: Plan) -> tuple[Any, Any, Path]:
@@ -183,8 +188,9 @@ class AdjointSolve:
             options = {name: value for name, value in options.items() if name != "norm"}
         plan = self.plan.again(alone, self.settings.method, options)
         path, failure = travel(
-            whole, plan.method.restarting(), plan.controller, solving_for_a(plan.solve, field), max_steps=plan.max_steps
-        )
+            whole, plan.method.restarting(), plan.controller, solving_for_a(plan.solve, field),
+            max_steps=min(plan.max_steps, self.plan.max_steps),
+        )  # fmt: skip
         if failure is not None:
             raise SolverError(replace(failure, detail=f"in the adjoint solve of backward; {failure.detail}"), None)
         parts = whole.structure.restore(path.ys[-1])

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from ..inner import ImplicitEquation, InnerResult, Solve
-from ..loop import Plan, integrate
+from ..loop import Plan, travel
 from ..norms import dot, two_norm
 from ..problem import Problem
 from ..solution import Solution, Stats
 from ..vector_field import Time, VectorField, number
 from .base import Gradient
-from .captured import Captured, UnknownTensor, captured_by, check_known
+from .captured import Captured, UnknownTensor, captured_by, check_known, check_none
 from .root import evaluated, root
 from .shelf import Shelf
 from .tangent import has_tangents, paused, tangent_of, with_tangent
@@ -38,9 +38,14 @@ class Implicit(Gradient):
     store_graph: bool = False
 
     def solve(self, problem: Problem, plan: Plan) -> Solution:
-        return integrate(
+        path, failure = travel(
             problem, plan.method, plan.controller, self.bind(problem, plan), max_steps=plan.max_steps, dense=plan.dense
         )
+        last = path.ys[-1]
+        if plan.method.implicit and torch.is_grad_enabled() and not last.requires_grad and len(path.ys) > 1:
+            with paused():
+                check_none(problem.f, path.problem.ts[len(path.ys) - 1], last.detach())
+        return path.solution(failure)
 
     def bind(self, problem: Problem, plan: Plan, captured: Captured | None = None) -> Solve:
         """How a method's equations are solved, and differentiated where autograd is recording."""
