@@ -20,11 +20,11 @@ def draw(report: dict[str, Any], path: Path) -> None:
     families = list(dict.fromkeys(row["family"] for row in report["rows"]))
     styles = {family: _style(i, family) for i, family in enumerate(families)}
     figure = Figure(figsize=(11, 5.6), dpi=150)
-    figure.subplots_adjust(left=0.07, right=0.76, bottom=0.17, top=0.9, wspace=0.24)
+    figure.subplots_adjust(left=0.07, right=0.75, bottom=0.17, top=0.9, wspace=0.24)
     for panel, (key, title) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
         _panel(panel, report, key, title, styles)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper left", bbox_to_anchor=(0.77, 0.9), frameon=False, fontsize=8.5)
+    figure.legend(handles, labels, loc="upper left", bbox_to_anchor=(0.765, 0.9), frameon=False, fontsize=8)
     figure.text(0.07, 0.02, _note(report), fontsize=8, color="#555555", va="bottom")
     figure.savefig(path)
 
@@ -44,7 +44,7 @@ def _panel(panel: Axes, report: dict[str, Any], key: str, title: str, styles: di
         if not rows:
             continue
         cost = [row["nfe_forward"] + row["nfe_backward"] for row in rows]
-        label = family.removeprefix("proxode odeint ")
+        label = family.replace(" odeint default", " default").removeprefix("proxode odeint ")
         panel.plot(cost, [row[key] for row in rows], label=label, ms=6, lw=1.3, **style)
     goal = report["goal"]["error"]
     panel.axhline(goal, color="#888888", lw=0.8, ls=(0, (6, 3)))

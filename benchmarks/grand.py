@@ -45,7 +45,10 @@ class Attention(nn.Module):
 class Incidence:
     """One end of every edge, as a linear map from nodes to edges (`gather`) and its transpose (`sum`).
 
-    Each is the other's derivative. Autograd would differentiate index_select with index_add, which uses one core.
+    Each is the other's derivative. Autograd would differentiate index_select with index_add, which is slower: on
+    Coauthor-CS with 4 heads, float32, one thread of a busy machine, shortest of 40 calls, f took 23 ms and a
+    vector-Jacobian product 36 ms this way, 34 and 49 ms with index_add. F.embedding_bag in the place of the sparse
+    matrix is up to a fifth faster in float32, and takes twice as long in float64.
     """
 
     def __init__(self, end: Tensor, nodes: int) -> None:
