@@ -52,16 +52,27 @@ class Run:
     tol: float
     steps: int | None = None  # fixed steps, for the proximal methods
     inner: str | None = None
+    gradient: str | None = None
+    store_graph: bool = False
+    power: float = 1.0  # the steps end at T (i / n)^power: longer and longer ones follow a solution that calms down
 
-    @property
-    def options(self) -> dict[str, Any]:
-        return {} if self.inner is None else {"inner": self.inner}
+    def options(self, end: float) -> dict[str, Any]:
+        chosen: dict[str, Any] = {name: getattr(self, name) for name in ("inner", "gradient") if getattr(self, name)}
+        if self.store_graph:
+            chosen["store_graph"] = True
+        if self.steps is not None:
+            grid = end * (torch.arange(self.steps + 1, dtype=torch.float64) / self.steps) ** self.power
+            chosen["grid_constructor"] = lambda f, y0, t: grid
+        return chosen
 
     @property
     def family(self) -> str:
         """What a curve of the picture is made of: the same solver with other steps or another tolerance."""
         inner = "" if self.inner in (None, "auto") else f", {self.inner}"
-        return f"{self.library} {self.function} {self.method or 'default'}{inner}"
+        kind = "" if self.gradient is None else f", {self.gradient}"
+        kept = ", store_graph" if self.store_graph else ""
+        grid = "" if self.power == 1.0 else f", steps ~ i^{self.power - 1.0:g}"
+        return f"{self.library} {self.function} {self.method or 'default'}{inner}{kind}{kept}{grid}"
 
     @property
     def setting(self) -> str:
@@ -189,9 +200,7 @@ def _solve_and_differentiate(
     import proxode
 
     times = torch.tensor([0.0, problem.end])
-    options = dict(run.options)
-    if run.steps is not None:
-        options["step_size"] = problem.end / run.steps
+    options = run.options(problem.end)
     with proxode.record() as stats:
         start = time.perf_counter()
         u = _odeint(run)(f, u0, times, rtol=run.tol, atol=run.tol, method=run.method, options=options or None)[-1]

@@ -46,12 +46,15 @@ def all_runs(quick: bool = False) -> list[Run]:
     steps, methods = ((8, 16), ("bdf2", "bdf3")) if quick else (STEPS, PROXIMAL)
     tols = (TOL,) if quick else (TOL, TOL / 10)
     runs = [Run("torchdiffeq", name, "dopri5", tol) for name in ("odeint", "odeint_adjoint") for tol in tols]
-    runs.append(Run("proxode", "odeint", None, TOL))
+    runs += [Run("proxode", name, None, tol) for name in ("odeint", "odeint_adjoint") for tol in (10 * TOL, TOL)]
+    runs.append(Run("proxode", "odeint", None, TOL, gradient="checkpoint"))
     runs += [Run("proxode", "odeint", method, TOL, n, "auto") for method in methods for n in steps]
     if not quick:  # "auto" is "anderson" for a state of this size, unless that fails
         inners = ("fr", "newton_krylov")
         runs += [Run("proxode", "odeint", method, TOL, n, inner) for inner in inners for method in ("bdf2", "bdf4")
                  for n in (8, 16, 32)]  # fmt: skip
+        runs += [Run("proxode", "odeint", method, TOL, 16, "auto", store_graph=True) for method in ("bdf2", "bdf4")]
+        runs += [Run("proxode", "odeint", "crank_nicolson", TOL, n, "auto", power=2.0) for n in STEPS]
     return runs
 
 

@@ -35,6 +35,7 @@ SOLVE_OPTIONS = tuple(
 
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
+BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave: what it leaves is not amplified by a next step
 
 
 def choose_gradient(options: dict[str, Any]) -> Gradient:
@@ -75,10 +76,10 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
 
 
 def _backward_rtol(problem: Problem, inner_tol: float | None) -> float:
-    """What a linear solve in backward may leave: as much as an inner solve, or what was asked for those."""
+    """What a linear solve in backward may leave of the gradient: a part of rtol, or what was asked of inner solves."""
     rtol = float(problem.rtol.min()) if isinstance(problem.rtol, Tensor) else problem.rtol
     least = 4.0 * torch.finfo(problem.y0.dtype).eps
-    return max(KAPPA * rtol if inner_tol is None else min(inner_tol, KAPPA * rtol), least)
+    return max(BACKWARD * rtol if inner_tol is None else min(inner_tol, BACKWARD * rtol), least)
 
 
 def _refuse(method: Method, options: dict[str, Any], fixed: bool, strict: bool) -> None:

@@ -25,6 +25,7 @@ class LinearResult(NamedTuple):
     residual: float  # the largest |b - A x| / |b| of any row, from the recurrence
     iterations: int
     asymmetry: float = 0.0  # how far <A u, v> was from <u, A v>, relative (cg only)
+    weights: Tensor | None = None  # of x in the vectors that A was multiplied with (gmres without a restart)
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -74,17 +75,18 @@ def gmres(matvec: Matvec, b: Tensor, *, rtol: float, max_iters: int, restart: in
     target = rtol * two_norm(b)
     total = 0
     while True:
-        dx, left, used = _gmres_cycle(matvec, r, target, min(restart, max_iters - total))
+        dx, left, weights = _gmres_cycle(matvec, r, target, min(restart, max_iters - total))
+        used = weights.shape[-1]
         x = x + dx
         total += used
         worst = float(_ratio(left, target).max())
         if not worst > 1.0 or total >= max_iters or used < restart:
-            return LinearResult(x, rtol * worst, total)
+            return LinearResult(x, rtol * worst, total, weights=weights if total == used else None)
         r = b - matvec(x)
 
 
-def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tuple[Tensor, Tensor, int]:
-    """Up to `length` Arnoldi steps: the correction, the norm of the residual that it leaves, the steps taken."""
+def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Up to `length` Arnoldi steps: the correction, the norm of what it leaves, and its weights in the basis."""
     beta = two_norm(r)
     basis = r.new_empty(*r.shape[:-1], length + 1, r.shape[-1])
     basis[..., 0, :] = _ratio(r, beta.expand_as(r))
@@ -105,7 +107,7 @@ def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tupl
             break
     c = r.new_tensor([triangle.solve() for triangle in triangles]).reshape(*r.shape[:-1], k, 1)
     left = r.new_tensor([triangle.residual for triangle in triangles]).reshape(beta.shape)
-    return (basis[..., :k, :].mT @ c).squeeze(-1), left, k
+    return (basis[..., :k, :].mT @ c).squeeze(-1), left, c.squeeze(-1)
 
 
 class Triangle:

@@ -93,6 +93,21 @@ def test_gradients_of_fixed_steps_agree_with_torchdiffeqs_to_the_order(split: bo
     assert gap(ours, theirs) < 2e-6
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_the_scale_of_the_loss_changes_neither_the_error_nor_the_work(scale: float) -> None:
+    """The mean over many samples gives each a small gradient, which an absolute tolerance would not see."""
+    found = []
+    for size in (1.0, scale):
+        f, y0 = Net(), initial()
+        with proxode.record() as stats:
+            y = proxode.odeint_adjoint(f, y0, UP, rtol=1e-4, atol=1e-4)
+            grads = torch.autograd.grad(size * loss_of(y), [y0, *f.parameters()])
+        found.append([stats.nfe_backward, [g / size for g in grads]])
+    assert found[0][0] == found[1][0]
+    assert gap(found[1][1], found[0][1]) < 1e-9
+    assert gap(found[1][1], [exact()[0], *exact()[2:]]) < 2e-3
+
+
 # A method of its own for the adjoint
 
 
@@ -213,6 +228,9 @@ def test_the_callbacks_of_the_adjoint_hear_of_every_step_in_the_users_time(split
     ys = proxode.odeint(f, initial(split), t, method="dopri5", rtol=1e-7, atol=1e-9)
     expected = [part[-1].detach() for part in (ys if split else (ys,))]
     assert_close(list(accepted[0][1][1 : 1 + len(y)]), expected, rtol=1e-9, atol=1e-9)
+    weights = [torch.linspace(0.5, 1.5, len(t) * x.numel(), dtype=x.dtype)[-x.numel() :].view_as(x) for x in expected]
+    of_end = [2 * w * x for w, x in zip(weights, expected, strict=True)]  # how loss_of depends on the last output
+    assert_close(list(accepted[0][1][1 + len(y) : 1 + 2 * len(y)]), of_end, rtol=1e-7, atol=1e-9, check_stride=False)
 
 
 # Errors

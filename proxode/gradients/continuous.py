@@ -141,10 +141,18 @@ class AdjointSolve:
     trajectory: Path
     times: bool  # do they want a gradient?
     slope: Tensor  # f at the start
+    unit: float = 1.0  # of a and q
 
     name = "continuous"
 
     def backward(self, grads: Tensor) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
+        """The adjoint equation is linear: it is solved for the gradient over its size, so that an absolute tolerance
+        means the same whatever the scale of the loss, and small gradients do not drown in it."""
+        size = float(rms_norm(grads).max()) or 1.0
+        a, of_times, of_captured = replace(self, unit=size)._backward(grads / size)
+        return a * size, None if of_times is None else of_times * size, [g * size for g in of_captured]
+
+    def _backward(self, grads: Tensor) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         f, ts = self.problem.f, [number(t) for t in self.problem.ts[: len(grads)]]
         captured = self.captured.isolated()
         along = Linearised(f, self.trajectory, captured)
@@ -163,7 +171,7 @@ class AdjointSolve:
             if self.times and bool(a.any()):
                 of_times[0] = -_product(a, f(ts[0], self.problem.y0))
         of_captured = [g.to(x) if x.is_complex() else g.real.to(x) for g, x in zip(q, captured.all, strict=True)]
-        return a + grads[0], of_times if self.times else None, list(of_captured)
+        return a + grads[0], of_times if self.times else None, of_captured
 
     def _check_same(self) -> None:
         """f at the start, against what it was there in the solve."""
@@ -251,7 +259,8 @@ class AdjointSolve:
         def told(callback: Callable[..., Any]) -> Callable[..., Any]:
             def call(t: Tensor, parts: tuple[Tensor, ...], dt: Tensor) -> None:
                 inner = -float(t) if along.f.reverse else float(t)
-                callback(t, self._augmented(along.path(inner), parts[0], parts[1:]), dt)
+                a, *q = (part * self.unit for part in parts)
+                callback(t, self._augmented(along.path(inner), a, q), dt)
 
             return call
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..interpolation import combine, lagrange_weights
-from ..linear import gmres
+from ..linear import LinearResult, gmres
 from ..norms import dot, two_norm
 from ..solution import Failure, SolverError, Stats, Status
 from .captured import pull
@@ -22,7 +22,8 @@ DENSE_LIMIT = 64  # unknowns up to which one batched pass with every unit vector
 MAX_ITERS = 4_000
 MEMORY = 2**25  # numbers that the basis of GMRES may hold
 OF_MOVE = 1e-3  # part of u - g that the residual may have: errors add up over equations, as moves do
-POINTS = 2  # solved systems from which the next guess is extrapolated
+POINTS = 3  # solved systems from which the next guess is extrapolated
+FEW = 4  # products of a solve up to which it pays to pull the inputs along in each, instead of once more at the end
 ACCEPTED = 0.6  # power of eps: a residual that rounding may leave, whatever was asked for
 LEAST = 4.0  # ulp of g: no tolerance is smaller
 
@@ -92,6 +93,7 @@ class Transposed:
     rtol: float
     stats: Stats
     before: list[Solved] = field(default_factory=list)  # newest first; times decrease in backward
+    few: bool = True  # whether the last solve took no more products than FEW
 
     @torch.no_grad()
     def solve(self, products: Products, g: Tensor, at: Equation) -> tuple[Tensor, Sums]:
@@ -120,16 +122,36 @@ class Transposed:
         tol = min(self.rtol * size, OF_MOVE * abs(scale) * float(two_norm(move)))
         tol = max(tol, LEAST * torch.finfo(g.dtype).eps * size)
         if not left <= tol:
-            restart = max(40, min(200, MEMORY // max(g.numel(), 1)))
-            solved = gmres(lambda v: v - products.of_x(v), r, rtol=tol / left, max_iters=MAX_ITERS, restart=restart)
+            solved, more = self._correction(products, r, tol / left)
             if not solved.residual * left <= max(10 * tol, torch.finfo(g.dtype).eps ** ACCEPTED * size):
                 part = f"{solved.iterations} products leave {solved.residual * left / size:.3g} of the gradient"
                 raise failed(at, f"{part}, tolerance {tol / size:.3g}")
             u = u + solved.x
-            if products.inputs:
-                sums = [added(s, more) for s, more in zip(sums, products.of_all(solved.x)[1], strict=True)]
+            sums = [added(s, m) for s, m in zip(sums, more, strict=True)]
         self.before = [Solved(at.t, unit, (u - g) / at.gamma), *self.before[: POINTS - 1]]
         return u, sums
+
+    def _correction(self, products: Products, r: Tensor, rtol: float) -> tuple[LinearResult, Sums]:
+        """GMRES for `x - M_x^T x = r`, and M_input^T x. While few products are enough, each pulls the inputs along,
+        and those of x are a combination of theirs; else x is multiplied once more."""
+        parts: list[Sums] = []
+
+        def matvec(v: Tensor) -> Tensor:
+            if not (self.few and len(parts) < FEW and products.inputs):
+                return v - products.of_x(v)
+            move, sums = products.of_all(v)
+            parts.append(sums)
+            return v - move
+
+        restart = max(40, min(200, MEMORY // max(r.numel(), 1)))
+        solved = gmres(matvec, r, rtol=rtol, max_iters=MAX_ITERS, restart=restart)
+        self.few = solved.iterations <= FEW
+        if not products.inputs:
+            return solved, []
+        if solved.weights is None or len(parts) < solved.iterations:
+            return solved, products.of_all(solved.x)[1]
+        weights = solved.weights.tolist()
+        return solved, [_combined(weights, each) for each in zip(*parts, strict=True)]
 
     def _guess(self, g: Tensor, at: Equation, unit: float) -> Tensor:
         """g plus what the neighbours moved: J^T u is smooth in time where u itself has jumps, from the outputs."""
@@ -159,6 +181,13 @@ def _dense(products: Products, g: Tensor) -> Tensor | None:
     matrix.diagonal().add_(1.0)
     u, info = torch.linalg.solve_ex(matrix, g)
     return u if int(info) == 0 and bool(torch.isfinite(u).all()) else None
+
+
+def _combined(weights: list[float], parts: tuple[Tensor | None, ...]) -> Tensor | None:
+    whole: Tensor | None = None
+    for weight, part in zip(weights, parts, strict=True):
+        whole = added(whole, None if part is None else weight * part)
+    return whole
 
 
 def added(a: Tensor | None, b: Tensor | None) -> Tensor | None:
