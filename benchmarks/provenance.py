@@ -14,7 +14,7 @@ import torch
 import proxode
 
 
-def provenance(seed: int, threads: int) -> dict[str, Any]:
+def provenance(seed: int | None, threads: int) -> dict[str, Any]:
     return {
         "proxode": proxode.__version__,
         **{name: _version(name) for name in ("torch", "torchdiffeq", "numpy")},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
@@ -22,7 +23,7 @@ DENSE_LIMIT = 64  # unknowns up to which one batched pass with every unit vector
 MAX_ITERS = 4_000
 MEMORY = 2**25  # numbers that the basis of GMRES may hold
 OF_MOVE = 1e-3  # part of u - g that the residual may have: errors add up over equations, as moves do
-POINTS = 3  # solved systems from which the next guess is extrapolated
+POINTS = 4  # solved systems from which the next guess is extrapolated
 FEW = 4  # products of a solve up to which it pays to pull the inputs along in each, instead of once more at the end
 ACCEPTED = 0.6  # power of eps: a residual that rounding may leave, whatever was asked for
 LEAST = 4.0  # ulp of g: no tolerance is smaller
@@ -93,6 +94,7 @@ class Transposed:
     rtol: float
     stats: Stats
     before: list[Solved] = field(default_factory=list)  # newest first; times decrease in backward
+    points: int = 1  # of them that the next guess takes
     few: bool = True  # whether the last solve took no more products than FEW
 
     @torch.no_grad()
@@ -128,7 +130,7 @@ class Transposed:
                 raise failed(at, f"{part}, tolerance {tol / size:.3g}")
             u = u + solved.x
             sums = [added(s, m) for s, m in zip(sums, more, strict=True)]
-        self.before = [Solved(at.t, unit, (u - g) / at.gamma), *self.before[: POINTS - 1]]
+        self._remember(Solved(at.t, unit, (u - g) / at.gamma))
         return u, sums
 
     def _correction(self, products: Products, r: Tensor, rtol: float) -> tuple[LinearResult, Sums]:
@@ -157,20 +159,33 @@ class Transposed:
         """g plus what the neighbours moved: J^T u is smooth in time where u itself has jumps, from the outputs."""
         known = self.before
         if known and not (at.t <= known[0].t and known[0].rate.shape == g.shape):
-            self.before = known = []  # another backward pass has begun
-        if not known:
-            return g
-        points = 1
-        while points < len(known) and known[points - 1].t < known[points].t:
-            points += 1
-        span = known[points - 1].t - known[0].t
-        if known[0].t - at.t > span:  # far from what is known
-            points = 1
-        weights = lagrange_weights(at.t, [solved.t for solved in known[:points]])
-        parts = [at.gamma * w * (solved.unit / unit) for w, solved in zip(weights, known, strict=False)]
+            self.before = []  # another backward pass has begun
+            self.points = 1
+        rate = self._extrapolated(at.t, unit, min(self.points, len(self.before)))
+        return g if rate is None else torch.add(g, rate, alpha=at.gamma)
+
+    def _extrapolated(self, t: float, unit: float, points: int) -> Tensor | None:
+        """J^T u at t, from so many systems before."""
+        known = self.before[:points]
+        if not known or any(a.t >= b.t for a, b in pairwise(known)):
+            return None
+        weights = lagrange_weights(t, [solved.t for solved in known])
+        parts = [w * (solved.unit / unit) for w, solved in zip(weights, known, strict=True)]
         if not all(math.isfinite(part) for part in parts):
-            return g
-        return combine(g, parts, [solved.rate for solved in known[:points]])
+            return None
+        return combine(torch.zeros_like(known[0].rate), parts, [solved.rate for solved in known])
+
+    def _remember(self, solved: Solved) -> None:
+        """The next guess takes as many points as would have been best for this one: stages that alternate, or steps
+        that change, are not smooth to every order."""
+        sizes = [float(two_norm(solved.rate))]
+        for points in range(1, len(self.before) + 1):
+            rate = self._extrapolated(solved.t, solved.unit, points)
+            sizes.append(math.inf if rate is None else float(two_norm(solved.rate - rate)))
+        best = min(range(len(sizes)), key=sizes.__getitem__)
+        # One point more than was known is worth a trial.
+        self.points = best + 1 if best == len(self.before) else best
+        self.before = [solved, *self.before[: POINTS - 1]]
 
 
 def _dense(products: Products, g: Tensor) -> Tensor | None:

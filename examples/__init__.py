@@ -1,0 +1,1 @@
+"""Examples that run from a checkout: `python -m examples.NAME --help`."""
