@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint types results clean
+DATA ?= data
+
+.PHONY: demo test lint types results bench-gradients clean
 
 demo: $(STAMP)
 	$(BIN)/proxode demo
@@ -24,6 +26,16 @@ results: $(STAMP)
 	$(BIN)/proxode inner --out docs/results
 	mv docs/results/*.png docs/images/
 	$(BIN)/python tools/paste_table.py
+
+# The numbers and pictures of docs/gradients.md: half an hour. DATA is the folder with ms_academic_cs.npz.
+bench-gradients: $(STAMP)
+	$(BIN)/python -m benchmarks.damped_modes --out docs/results
+	$(BIN)/python -m benchmarks.gradients_van_der_pol --out docs/results
+	$(BIN)/python -m examples.stiff_van_der_pol --gradient implicit continuous --out docs/results
+	$(BIN)/python -m benchmarks.gradients_memory --out docs/results
+	$(BIN)/python -m benchmarks.gradients_coauthor --data-dir $(DATA) --out docs/results
+	mv docs/results/*.png docs/images/
+	$(BIN)/python tools/paste_gradients.py
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,8 +76,7 @@ def child(task: dict[str, Any], threads: int, timeout: float) -> dict[str, Any]:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def run_all(console: Console, runs: list[Run], task: dict[str, Any], threads: int, timeout: float) -> list[Any]:
-    rows = []
+def run_all(console: Console, runs: list[Run], task: dict[str, Any], threads: int, timeout: float) -> Iterator[Any]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         bar = progress.add_task("", total=len(runs))
@@ -86,9 +86,9 @@ def run_all(console: Console, runs: list[Run], task: dict[str, Any], threads: in
                 row = child(task | {"run": asdict(run)}, threads, timeout)
             except RuntimeError as error:
                 row = {"run": asdict(run), "error": str(error)}
-            rows.append(row | {"family": run.family, "setting": run.setting})
+            row |= {"family": run.family, "setting": run.setting}
             progress.advance(bar)
-    return rows
+            yield row | {"meets_goal": meets_goal(row)}
 
 
 def meets_goal(row: dict[str, Any]) -> bool:
@@ -179,23 +179,24 @@ def main(
     }
     with console.status("the reference: DOPRI5 at 1e-8 in float64"):
         found = child(task, threads, timeout=4 * timeout)
-    rows = run_all(console, runs, task, threads, timeout)
-    report = _finite({
+    path = out / ("gradients_cora.json" if quick else "gradients_coauthor.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report = {
         "experiment": "gradients_coauthor",
         "provenance": provenance(seed, threads),
         "problem": describe(problem),
         "reference": found,
         "counting": COUNTING,
         "goal": {"error": GOAL, "backward_over_forward": BACKWARD_GOAL, "max_calls": max_calls},
-        "rows": [row | {"meets_goal": meets_goal(row)} for row in rows],
-    })  # fmt: skip
+        "rows": [],
+    }
+    for row in run_all(console, runs, task, threads, timeout):
+        report["rows"].append(_finite(row))
+        path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")  # a killed run keeps what it has
     console.print(table(report))
     for row in report["rows"]:
         if row.get("error"):
             console.print(f"[red]{row['family']}, {row['setting']}[/red]: {row['error']}", highlight=False)
-    path = out / ("gradients_cora.json" if quick else "gradients_coauthor.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
     from .gradients_plot import draw
 
     draw(json.loads(path.read_text()), path.with_suffix(".png"))

@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -158,8 +159,7 @@ def in_a_process(label: str, steps: int, size: int) -> Row:
     return Row(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def all_rows(steps: tuple[int, ...], size: int, console: Console) -> list[Row]:
-    rows: list[Row] = []
+def all_rows(steps: tuple[int, ...], size: int, console: Console) -> Iterator[Row]:
     for label in RUNS:
         last: Row | None = None
         for count in steps:
@@ -168,10 +168,9 @@ def all_rows(steps: tuple[int, ...], size: int, console: Console) -> list[Row]:
                 row = Row(label, count, size, message=f"not run: would need about {need / 1e9:.0f} GB")
             else:
                 row = last = in_a_process(label, count, size)
-            rows.append(row)
             size_text = "-" if row.states is None else f"{row.states:,.0f} states"
             console.print(f"{label}, {count:,} steps: {size_text} ({row.message})", highlight=False)
-    return rows
+            yield row
 
 
 def table(rows: list[Row]) -> Table:
@@ -200,12 +199,14 @@ def main() -> None:
         return
     console = Console()
     steps, size = (QUICK_STEPS, QUICK_SIZE) if given.quick else (STEPS, SIZE)
-    rows = all_rows(steps, size, console)
-    console.print(table(rows))
     path = given.out / "gradients_memory.json"
     equation = (Cells.__doc__ or "").strip()
     problem = {"equation": equation, "size": size, "dtype": "float32", "step": H, "tolerance": 1e-4}
-    write_json(path, "gradients_memory", problem, rows, SEED)
+    rows: list[Row] = []
+    for row in all_rows(steps, size, console):
+        rows.append(row)
+        write_json(path, "gradients_memory", problem, rows, SEED)  # a run that is killed keeps what it has
+    console.print(table(rows))
     draw(json.loads(path.read_text()), path.with_suffix(".png"))
     console.print(f"written: {path} and {path.with_suffix('.png').name}", highlight=False)
 

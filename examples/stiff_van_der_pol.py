@@ -73,7 +73,7 @@ class Pieces:
 
     def on_clock(self, model, spring):
         def f(s, y):
-            now, pace = (torch.from_numpy(g(self.starts + float(s))) for g in (self.track, self.pace))
+            now, pace = (torch.from_numpy(g(self.starts + s.item())) for g in (self.track, self.pace))
             return pace[:, :1] * (model(s, y) + spring * X_ONLY * (now[:, 1:] - y))
 
         return f
@@ -119,6 +119,11 @@ def jumps(run):
     return run.t[1:][x[1:] * x[:-1] < 0].tolist()
 
 
+def columns(log):
+    costs = {key: sum(row.get(key, 0) for row in log) for key in ("nfe_forward", "nfe_backward")}
+    return {"seconds": log[-1]["seconds"], **costs, **{key: [row[key] for row in log] for key in ("spring", "loss")}}
+
+
 def draw(truth, times, states, learned, logs, path):
     from matplotlib.figure import Figure
 
@@ -152,11 +157,10 @@ def main():
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.gradient:
         model, logs[name] = train(pieces, name, given.iterations, stop=10 if given.quick else None)
-        torch.save(model.state_dict(), given.out / f"{name}.pt")
         learned[name] = simulate(lambda t, y, f=model: f(t, torch.tensor(y)).detach())
-        report[name] = {"jumps": jumps(learned[name]), "log": logs[name]}
+        report[name] = {"jumps": jumps(learned[name]), **columns(logs[name])}
         print(f"x = 0 at {report[name]['jumps']}\nin truth {report['true_jumps']}")
-        (given.out / "van_der_pol.json").write_text(json.dumps(report, indent=1) + "\n")
+        (given.out / "van_der_pol.json").write_text(json.dumps(report) + "\n")
     draw(truth, times, states, learned, logs, given.out / "van_der_pol.png")
     print(f"written: {given.out}/van_der_pol.json and van_der_pol.png")
 
