@@ -68,8 +68,9 @@ def odeint_adjoint(
 
     Args:
         adjoint_rtol, adjoint_atol, adjoint_method, adjoint_options: of the adjoint solve; by default those of the
-            forward solve. `adjoint_options={"norm": "seminorm"}` leaves the gradients of parameters out of the error
-            control; a function there receives `(t, y, adj_y, *adj_params)`.
+            forward solve. The adjoint is solved in units of the gradient that comes in, so that adjoint_atol is
+            relative to the size of that. `adjoint_options={"norm": "seminorm"}` leaves the gradients of parameters
+            out of the error control; a function there receives `(t, y, adj_y, *adj_params)`.
         adjoint_params: the tensors captured by func that get a gradient; by default all of them.
     """
     if adjoint_options is not None and not isinstance(adjoint_options, dict):
