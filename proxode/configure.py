@@ -35,6 +35,8 @@ SOLVE_OPTIONS = tuple(
 
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
+WEIGHT = 0.0
+KAPPA_ADAPTIVE = 0.3  # the same where steps are rejected by their error, which includes that of the solve
 BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave: what it leaves is not amplified by a next step
 
 
@@ -65,13 +67,13 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
         controller = FixedGrid(make_grid(problem, options.get("step_size"), options.get("grid_constructor")))
     else:
         settings = {name: options[name] for name in STEPPING if name in options}
-        kind = settings.pop("controller", "pi")
+        kind = settings.pop("controller", method.steering)
         plain = {name: v.item() if isinstance(v, Tensor) and v.numel() == 1 else v for name, v in settings.items()}
         controller = Adaptive(kind, **plain)
     solve: Solve = _no_equations
     tol, backward_rtol = None, _backward_rtol(problem, None)
     if method.implicit:
-        solve, tol, backward_rtol = _make_solve(problem, options)
+        solve, tol, backward_rtol = _make_solve(problem, options, method.adaptive and not fixed)
     return Plan(method, controller, solve, tol, backward_rtol, again)
 
 
@@ -183,7 +185,7 @@ def _constructed(problem: Problem, grid_constructor: Callable[..., Any]) -> tupl
 # The inner solves
 
 
-def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float, float]:
+def _make_solve(problem: Problem, options: dict[str, Any], adaptive: bool) -> tuple[Solve, float, float]:
     lr, eta = (_positive(name, options.get(name)) for name in ("inner_lr", "inner_eta"))
     if lr is not None and eta is not None:
         raise ValueError("`inner_lr` and `inner_eta` exclude each other (lr = eta / gamma): give one of them")
@@ -202,7 +204,7 @@ def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float
     if max_iters is not None and (isinstance(max_iters, bool) or not isinstance(max_iters, int) or max_iters < 1):
         raise ValueError(f"`inner_max_iters` must be a positive integer, not {max_iters!r}")
 
-    def make_stop(anchor: Tensor, guess: Tensor) -> Stop:
+    def make_stop(anchor: Tensor, guess: Tensor, weight: float) -> Stop:
         if tol is not None:
             return Stop(tol, kind, max_iters=max_iters)
         scale = tolerance_scale(problem.rtol, problem.atol, anchor, guess)
@@ -210,10 +212,12 @@ def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float
         scale = scale.clamp(min=max(numbers.eps * float(scale.max()), numbers.tiny**0.25))
         if kind == "update":
             return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
+        if adaptive:
+            return Stop(KAPPA_ADAPTIVE / weight**WEIGHT, kind, scale, problem.norm, max_iters, believing=True)
         return Stop(KAPPA, kind, scale, problem.norm, max_iters, of_move=OF_MOVE)
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
-        stop = make_stop(equation.anchor, guess)
+        stop = make_stop(equation.anchor, guess, equation.weight)
         for inner in inner_for(equation):
             result = solve_equation(inner, equation, guess, stop)
             if result.converged:

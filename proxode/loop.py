@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .controllers import Adaptive, Controller, first_step
+from .controllers import Adaptive, Controller, Outcome, first_step
 from .inner import Solve
 from .interpolation import Interpolant, Pieces
 from .methods.base import Method, Step
@@ -33,6 +33,7 @@ class Place:
     y: Tensor
     history: Any
     memory: Any = None  # what the vector field has learned so far
+    order: int | None = None  # of the step that led here
 
 
 @dataclass(frozen=True)
@@ -125,20 +126,22 @@ def travel(
     slope = getattr(history, "slope", None)
     if slope is not None and not _all_finite(slope):
         return path, _located(Status.NON_FINITE, problem, t, t, f"method {method.name}: f at the first time")
-    _, t1, state = controller.start(t, _first_step(problem, method, controller, slope))
+    _, t1, state, order = controller.start(t, _first_step(problem, method, controller, slope))
     stops = [*(s for s in problem.stops if number(t) < s < number(problem.ts[-1])), problem.ts[-1]]
     while not path.complete:
         t1 = _not_beyond(t, t1, stops[0]) if controller.retries else t1
         failure = _cannot_step(stats.n_steps, max_steps, t, t1, given=t1 is stops[0] or not controller.retries)
         if failure is not None:
             return path, _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}")
+        if order is not None:
+            history = method.with_order(history, order)
         problem.notify("callback_step", t, y, t1)
         stats.n_steps += 1
         step = method.step(f, t, t1, history, solve, side=_side(problem, t, t1))
-        ratio = _error_ratio(problem, y, step)
-        if not controller.retries and not math.isfinite(ratio):
+        outcome = _outcome(problem, method, y, step)
+        if not controller.retries and not math.isfinite(outcome.ratio):
             return path, _step_failure(problem, method, t, t1, y, step)
-        accept, t_next, state = controller.next(t, t1, ratio, method.error_power, state)
+        accept, t_next, state, order = controller.next(t, t1, outcome, state)
         if not accept:
             stats.n_rejected += 1
             problem.notify("callback_reject_step", t, y, t1)
@@ -153,7 +156,7 @@ def travel(
         if number(t) in problem.jumps:
             history = method.after_jump(history)
         if on_accept is not None:
-            on_accept(Place(t, y, history, f.memory))
+            on_accept(Place(t, y, history, f.memory, step.order))
         if number(t) >= number(stops[0]):
             stops.pop(0)
         t1 = t_next
@@ -191,6 +194,17 @@ def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -
 
 def _all_finite(x: Tensor) -> bool:
     return math.isfinite(float(x.detach().abs().max()))
+
+
+def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
+    ratio = _error_ratio(problem, y0, step)
+    if step.order is None:
+        return Outcome(ratio, method.error_power)
+    others: list[tuple[int, float]] = []
+    if math.isfinite(ratio):
+        scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+        others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
+    return Outcome(ratio, step.order + 1, step.order, tuple(others))
 
 
 @torch.no_grad()

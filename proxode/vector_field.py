@@ -82,6 +82,7 @@ class VectorField:
         self.ladder = ["forward", "double_backward"]  # ways to make products, the present one first
         self.last_gain: float | None = None  # what `gain` measured last in this solve
         self._gain_age = 0
+        self.learned: dict[str, Any] = {}  # what inner solvers keep from one equation for the next; never changed in place
         self._clock: tuple[Any, Tensor] | None = None
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
         self._autocast = autocast_state()  # of the solve; backward may run outside of the block
@@ -110,12 +111,12 @@ class VectorField:
     @property
     def memory(self) -> tuple[Any, ...]:
         """What was learned from f in this solve and steers the next equations."""
-        return (*self.ladder,), self.last_gain, self._gain_age
+        return (*self.ladder,), self.last_gain, self._gain_age, dict(self.learned)
 
     def recall(self, memory: tuple[Any, ...]) -> None:
         """Be again as when `memory` was taken, so that the same equations are solved in the same way."""
-        ladder, self.last_gain, self._gain_age = memory
-        self.ladder = list(ladder)
+        ladder, self.last_gain, self._gain_age, learned = memory
+        self.ladder, self.learned = list(ladder), dict(learned)
 
     def evaluate(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y), not counted."""

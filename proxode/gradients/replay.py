@@ -33,6 +33,7 @@ class Keeper:
     limit: int | None = None
     stride: int = 1
     times: list[Time] = field(default_factory=list)  # the start, and the end of each accepted step
+    orders: list[int | None] = field(default_factory=list)  # of each accepted step
     places: list[tuple[int, Place]] = field(default_factory=list)  # the number of steps before it, and the place
     last: Place | None = None
 
@@ -42,6 +43,7 @@ class Keeper:
             self.places.append((step, self.last))
         self.last = place
         self.times.append(place.t)
+        self.orders.append(place.order)
         most = 2 * self.stride if self.limit is None else self.limit - 1  # the start is a place too
         while len(self.places) > most:
             self.stride *= 2
@@ -52,6 +54,7 @@ class Keeper:
 class Segment:
     start: Place | None  # None: the initial state
     times: tuple[Time, ...]  # of its steps, the first is where it starts
+    orders: tuple[int | None, ...]  # of its steps
     outputs: range  # of the problem's times, those after its start, up to its end
     end: Tensor  # the state where it ends
 
@@ -92,7 +95,7 @@ class Tape:
         ts = (grid[0], *map(time, wanted), *(() if ends_at_output else grid[-1:]))
         problem = replace(self.problem, y0=y, ts=ts, stats=Stats(), callbacks={})
         path, failure = travel(
-            problem, self.plan.method, FixedGrid(grid), solve, max_steps=len(grid), dense=dense, start=place,
+            problem, self.plan.method, FixedGrid(grid, segment.orders), solve, max_steps=len(grid), dense=dense, start=place,
             on_accept=lambda reached: places.__setitem__(slice(None), [reached]),
         )  # fmt: skip
         if failure is not None:
@@ -122,7 +125,7 @@ def taped(problem: Problem, plan: Plan, limit: int | None) -> tuple[Trajectory, 
     flat = replace(problem, y0=problem.y0.detach(), ts=tuple(map(cut, problem.ts)))
     controller = plan.controller
     if isinstance(controller, FixedGrid):
-        controller = FixedGrid(tuple(map(cut, controller.grid)))
+        controller = FixedGrid(tuple(map(cut, controller.grid)), controller.orders)
     keeper, memory = Keeper(limit, times=[flat.ts[0]]), problem.f.memory
     path, failure = travel(
         flat, plan.method, controller, plan.solve, max_steps=plan.max_steps, dense=plan.dense, on_accept=keeper
@@ -162,7 +165,7 @@ def _segments(problem: Problem, keeper: Keeper) -> Iterator[Segment]:
         first = j
         while j < len(outputs) and outputs[j] <= number(keeper.times[end]):
             j += 1
-        yield Segment(place, tuple(keeper.times[k : end + 1]), range(first, j), reached.y)
+        yield Segment(place, tuple(keeper.times[k : end + 1]), tuple(keeper.orders[k:end]), range(first, j), reached.y)
 
 
 class Cut:

@@ -8,6 +8,7 @@ from .dirk import BackwardEuler, CrankNicolson, MultiStage, Sdirk
 from .explicit import ExplicitRungeKutta
 from .explicit_tableaus import EXPLICIT
 from .proximal_tableaus import MULTISTAGE
+from .variable_bdf import VariableBDF
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -16,6 +17,7 @@ METHODS: dict[str, Method] = {
         BackwardEuler(),
         CrankNicolson(),
         *(BDF(max_order=k) for k in range(1, 6)),
+        VariableBDF(),
         *(MultiStage(tableau=tableau) for tableau in MULTISTAGE.values()),
     )
 }
@@ -38,5 +40,5 @@ def method_of(method: str | Method | None) -> Method:
 
 __all__ = [
     "BDF", "METHODS", "BackwardEuler", "CrankNicolson", "ExplicitRungeKutta", "History", "Method", "MultiStage",
-    "Proximal", "Sdirk", "Step", "bdf_coefficients", "method_of",
+    "Proximal", "Sdirk", "Step", "VariableBDF", "bdf_coefficients", "method_of",
 ]  # fmt: skip

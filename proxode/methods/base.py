@@ -13,11 +13,20 @@ from ..interpolation import Interpolant, combine, lagrange_weights
 from ..vector_field import Time, VectorField, number
 
 
+class Neighbour(NamedTuple):
+    """What the local error would have been at another order."""
+
+    order: int
+    error: Tensor
+
+
 @dataclass(frozen=True)
 class Step:
     """A step from t0 to t1. `error` estimates the local error of y1, where the method has an estimate;
     a second one of lower order (`error_low`) makes the first more careful. `failure` is an equation that
-    could not be solved: y1 is then only the best that was found."""
+    could not be solved: y1 is then only the best that was found.
+
+    A method of variable order says which one it took, and what it knows of others to which it could change."""
 
     y1: Tensor
     history: Any
@@ -26,6 +35,8 @@ class Step:
     error_low: Tensor | None = None
     failure: InnerResult | None = None
     retry: Any = None  # the history for another try from t0, where the step has learned something about it
+    order: int | None = None
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,7 @@ class Method:
 
     implicit: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
+    steering: ClassVar[str] = "pi"  # the kind of step control that suits it
 
     @property
     def name(self) -> str:
@@ -58,6 +70,14 @@ class Method:
     def after_jump(self, history: Any) -> Any:
         """The history without what a jump of f has made void."""
         return history
+
+    def with_order(self, history: Any, order: int) -> Any:
+        """The history for a next step of this order, in a method of variable order."""
+        return history
+
+    def adapting(self) -> Method:
+        """The form of the method that estimates its error."""
+        return self
 
     def restarting(self) -> Method:
         """The form of the method for solves that start again and again."""
