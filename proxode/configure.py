@@ -42,6 +42,8 @@ def choose_gradient(options: dict[str, Any]) -> Gradient:
     """Takes what concerns the gradient out of the options."""
     given = {name: options.pop(name) for name in GRADIENT if name in options}
     settings = {name: value for name, value in given.items() if name in SETTINGS and value is not None}
+    if not settings.get("store_graph", True):  # not wanted: nothing that another gradient could not do
+        del settings["store_graph"]
     return gradient_of("implicit" if given.get("gradient") is None else given["gradient"], **settings)
 
 
