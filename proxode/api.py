@@ -83,7 +83,11 @@ def odeint_adjoint(
         method=adjoint_method, rtol=adjoint_rtol, atol=adjoint_atol, options=adjoint_options,
         params=None if adjoint_params is None else tuple(adjoint_params),
     )  # fmt: skip
-    options = {"gradient": adjoint, **(options or {})}
+    if options and options.get("gradient") not in (None, "continuous"):
+        raise ValueError(
+            "`odeint_adjoint` is `odeint` with gradient='continuous': for another gradient call `odeint`"
+        )
+    options = {**(options or {}), "gradient": adjoint}
     return odeint(func, y0, t, rtol=rtol, atol=atol, method=method, options=options, event_fn=event_fn)
 
 

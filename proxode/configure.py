@@ -44,6 +44,8 @@ def choose_gradient(options: dict[str, Any]) -> Gradient:
     """Takes what concerns the gradient out of the options."""
     given = {name: options.pop(name) for name in GRADIENT if name in options}
     settings = {name: value for name, value in given.items() if name in SETTINGS and value is not None}
+    if not settings.get("store_graph", True):  # not wanted: nothing that another gradient could not do
+        del settings["store_graph"]
     return gradient_of("implicit" if given.get("gradient") is None else given["gradient"], **settings)
 
 
@@ -59,7 +61,10 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
 
     options = {name: value for name, value in options.items() if value is not None}
     options.pop("dtype", None)  # torchdiffeq's dtype of the time, which is float64 here
-    fixed = not method.adaptive or (strict and any(name in options for name in GRID))
+    gridded = any(name in options for name in GRID)
+    if method.implicit and not gridded:
+        method = method.adapting()
+    fixed = not method.adaptive or (gridded and (strict or method.implicit))
     _refuse(method, options, fixed, strict)
     method = _with_settings(method, options)
     controller: Controller

@@ -58,7 +58,12 @@ class Status(Enum):
 
     BACKWARD_NOT_CONVERGED = (
         "the transposed linear solve of the gradient did not converge",
-        "take smaller steps or use float64; if the incoming gradient holds nan, look at the loss",
+        "take smaller steps or use float64",
+    )
+
+    BACKWARD_NON_FINITE = (
+        "the gradient that came into backward holds nan or infinite values",
+        "look at the loss, and at what follows the solve; a scaled loss may have overflowed",
     )
 
     DIRECT_NOT_CONVERGED = (
@@ -171,7 +176,9 @@ class Failure:
     detail: str = ""
 
     def __str__(self) -> str:
-        where = f"at t = {self.t:.6g}, step {self.step} of size {self.step_size:.3g}"
+        where = f"at t = {self.t:.6g}"
+        if self.step:  # in backward there is no step that failed, only an equation
+            where += f", step {self.step} of size {self.step_size:.3g}"
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.status.message}, {where}{detail}. What to try: {self.status.advice}."
 

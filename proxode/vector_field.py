@@ -83,6 +83,7 @@ class VectorField:
         self.last_gain: float | None = None  # what `gain` measured last in this solve
         self._gain_age = 0
         self.learned: dict[str, Any] = {}  # what inner solvers keep from one equation for the next; never changed in place
+        self.unseen: tuple[float, Tensor] | None = None  # a place where the value of f had no graph, though y had one
         self._clock: tuple[Any, Tensor] | None = None
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
         self._autocast = autocast_state()  # of the solve; backward may run outside of the block
@@ -94,6 +95,8 @@ class VectorField:
             # f may set flags on its input: it gets an alias. The hook goes on an alias of its value, and holds the
             # statistics only, so that neither f nor what it returned is kept alive by it.
             out = self.evaluate(t, y if y.requires_grad else y.view_as(y))
+            if y.requires_grad and not out.requires_grad and self.unseen is None:
+                self.unseen = (number(t), y.detach())
             if out.requires_grad:
                 out = out.view_as(out)
                 out.register_hook(partial(_count_product, self.stats))

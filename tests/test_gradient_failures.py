@@ -63,9 +63,9 @@ def slope_of(f: Net, gradient: Gradient, method: str) -> Tensor:
 @pytest.mark.parametrize("kind", ["implicit", "implicit with its graphs", "checkpoint"])
 def test_a_gradient_that_comes_in_with_a_nan_raises_and_names_the_time(kind: str, bad: float, where: int) -> None:
     y = run(Net(), KINDS[kind])
-    with pytest.raises(SolverError, match=r"came in holds nan .* look at the loss") as raised:
+    with pytest.raises(SolverError, match=r"holds nan .* look at the loss") as raised:
         (y[where] * bad).sum().backward()
-    assert raised.value.status is Status.BACKWARD_NOT_CONVERGED
+    assert raised.value.status is Status.BACKWARD_NON_FINITE
     assert raised.value.t == pytest.approx(float(T[where]))
     assert raised.value.solution is None
 
@@ -74,7 +74,7 @@ def test_a_gradient_that_comes_in_with_a_nan_raises_and_names_the_time(kind: str
 @pytest.mark.parametrize("kind", ["continuous", "continuous with places"])
 def test_an_adjoint_solve_that_starts_with_a_nan_raises_and_names_the_time(kind: str, method: str) -> None:
     y = run(Net(), KINDS[kind], method)
-    with pytest.raises(SolverError, match="in the adjoint solve of backward") as raised:
+    with pytest.raises(SolverError, match="look at the loss") as raised:
         (y[1] * float("nan")).sum().backward()
     assert raised.value.t == pytest.approx(0.5)
     assert raised.value.solution is None

@@ -58,11 +58,8 @@ def captured_by(f: VectorField, t: Time, y: Tensor) -> Captured:
             value = f.graph(time, here)
         inner = _replaceable(f, time, here, tuple(watch.outside.values()))
         reached = leaves_of([value], edges(inner))
-    if id(here) not in {id(leaf) for leaf in reached} and f.depends_on_state(time, y):
-        raise RuntimeError(
-            "autograd does not see how func depends on y, so the gradient would be wrong: func detaches its input, "
-            "leaves torch, or calls autograd.grad without create_graph=True. Mend that, or solve under no_grad"
-        )
+    if id(here) not in {id(leaf) for leaf in reached}:
+        _check_constant(f, time, y)
     own = [leaf for leaf in reached if id(leaf) in watch.made]
     leaves: dict[int, Tensor] = {}
     if isinstance(f.func, torch.nn.Module):  # also those that only other times will use
@@ -81,6 +78,20 @@ def _replaceable(f: VectorField, t: float, y: Tensor, inner: tuple[Tensor, ...])
         value = f.graph(t, y)
     seen = nodes_of([value])
     return tuple(x for x in inner if x.grad_fn not in seen)
+
+
+def check_seen(f: VectorField) -> None:
+    """Raise if f was evaluated where autograd was recording, gave a value without a graph, and depends on y."""
+    if f.unseen is not None and torch.is_grad_enabled():
+        _check_constant(f, *f.unseen)
+
+
+def _check_constant(f: VectorField, t: float, y: Tensor) -> None:
+    if f.depends_on_state(t, y):
+        raise RuntimeError(
+            "autograd does not see how func depends on y, so the gradient would be wrong: func detaches its input, "
+            "leaves torch, or calls autograd.grad without create_graph=True. Mend that, or solve under no_grad"
+        )
 
 
 def check_none(f: VectorField, t: Time, y: Tensor) -> None:

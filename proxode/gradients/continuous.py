@@ -7,10 +7,11 @@ backwards, which would amplify every error by exp(|lambda| T) on a dissipative p
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from .captured import Captured, captured_by, check_none, edge_of
 from .outputs import Outputs
 from .replay import Tape, check_same, taped
 from .tangent import refuse_tangents
+from .transposed import non_finite
 
 CALLBACKS = ("callback_step", "callback_accept_step", "callback_reject_step")
 
@@ -63,11 +65,11 @@ class Continuous(Gradient):
         times = [t for t in problem.ts if isinstance(t, Tensor)]
         with torch.no_grad():
             path, failure, trajectory = self._forward(problem, plan)
-            slope = problem.f(number(problem.ts[0]), problem.y0)
+            samples = _samples(problem, path.ys)
         solution = path.solution(failure)
         solution.dense = outputs_only("continuous", solution.dense if plan.dense else None)
         if any(x.requires_grad for x in (problem.y0, *times, *captured.all)):
-            back = AdjointSolve(path.problem, plan, self, captured, trajectory, bool(times), slope)
+            back = AdjointSolve(path.problem, plan, self, captured, trajectory, bool(times), samples)
             ys: Tensor = Outputs.apply(  # type: ignore[no-untyped-call]
                 back, torch.stack(path.ys), problem.y0, torch.stack(times) if times else None, *captured.all
             )
@@ -101,6 +103,21 @@ class Continuous(Gradient):
                 stacklevel=7,
             )
         return kept._replace(ignored=tuple(left), own_leaves=captured.own_leaves)
+
+
+class Sample(NamedTuple):
+    """f at one place of the solution."""
+
+    t: float
+    y: Tensor
+    value: Tensor
+
+
+def _samples(problem: Problem, ys: list[Tensor]) -> list[Sample]:
+    """At the first output, the last and one between them."""
+    chosen = sorted({0, len(ys) // 2, len(ys) - 1})
+    places = [(number(problem.ts[i]), ys[i].detach()) for i in chosen]
+    return [Sample(t, y, problem.f(t, y)) for t, y in places]
 
 
 class Replays:
@@ -140,7 +157,7 @@ class AdjointSolve:
     captured: Captured
     trajectory: Path
     times: bool  # do they want a gradient?
-    slope: Tensor  # f at the start
+    samples: list[Sample]  # of f along the way, by which backward knows that it is still the same function
     unit: float = 1.0  # of a and q
 
     name = "continuous"
@@ -148,7 +165,11 @@ class AdjointSolve:
     def backward(self, grads: Tensor) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
         """The adjoint equation is linear: it is solved for the gradient over its size, so that an absolute tolerance
         means the same whatever the scale of the loss, and small gradients do not drown in it."""
-        size = float(rms_norm(grads).max()) or 1.0
+        largest = float(grads.abs().max()) or 1.0
+        if not math.isfinite(largest):
+            bad = int((~torch.isfinite(grads)).any(-1).nonzero()[-1])
+            raise non_finite(self.problem.f.user_time(self.problem.ts[bad]))
+        size = largest * float(rms_norm(grads / largest).max() or 1.0)  # squares of small numbers underflow
         a, of_times, of_captured = replace(self, unit=size)._backward(grads / size)
         return a * size, None if of_times is None else of_times * size, [g * size for g in of_captured]
 
@@ -174,12 +195,12 @@ class AdjointSolve:
         return a + grads[0], of_times if self.times else None, of_captured
 
     def _check_same(self) -> None:
-        """f at the start, against what it was there in the solve."""
+        """f at a few places, against what it was there in the solve."""
         f = self.problem.f
         if isinstance(self.trajectory, Replays):
             self.trajectory.kept.clear()
-        now = f(number(self.problem.ts[0]), self.problem.y0)
-        check_same(now, self.slope, f.user_time(self.problem.ts[0]))
+        for t, y, value in self.samples:
+            check_same(f(t, y), value, f.user_time(t))
 
     def _interval(
         self, along: Linearised, ts: list[float], a: Tensor, q: list[Tensor]

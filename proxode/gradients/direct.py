@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from ..problem import Problem
 from ..solution import Failure, Solution, SolverError, Status
 from ..vector_field import rough_signs
 from .base import Gradient
-from .captured import captured_by
+from .captured import captured_by, check_seen
 from .tangent import has_tangents, paused, tangent_of, with_tangent
 
 DENSE_LIMIT = 64
@@ -53,9 +54,11 @@ class Direct(Gradient):
                 z = with_tangent(z, tangent_of(equation, result.z, plan.backward_rtol))
             return replace(result, z=z)
 
-        return integrate(
+        solution = integrate(
             problem, plan.method, plan.controller, solve, max_steps=plan.max_steps, dense=plan.dense
         )
+        check_seen(problem.f)
+        return solution
 
     def recorded(self, equation: ImplicitEquation, z: Tensor, rtol: float) -> Tensor:
         """z with the graph of iterations that stay at z."""
@@ -63,7 +66,7 @@ class Direct(Gradient):
         x = z.detach()
         for _ in range(self._iterations(equation.detached(), z, precondition, rtol)):
             x = x - precondition(equation.residual(x))
-        return z if not x.requires_grad else z + (x - x.detach())
+        return z if not x.requires_grad else OnlyReverse.apply(z + (x - x.detach()))  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def _iterations(self, equation: ImplicitEquation, z: Tensor, precondition: Step, rtol: float) -> int:
@@ -78,6 +81,24 @@ class Direct(Gradient):
                 return max(i, LEAST)
         t, detail = equation.f.user_time(equation.t), f"{self.max_iters} recorded iterations leave {left:.3g}"
         raise SolverError(Failure(Status.DIRECT_NOT_CONVERGED, t, 0, float(equation.gamma), detail), None)
+
+
+class OnlyReverse(torch.autograd.Function):
+    """Says that forward mode over this backward is not available: the recorded iterations stay at the solution, and
+    tangents of what they saved would be those of a point that does not move."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if has_tangents():
+            raise NotImplementedError(
+                "forward mode over the backward of a proximal method is not available: "
+                "use autograd.grad with create_graph=True twice"
+            )
+        return grads[0]
 
 
 Step = Callable[[Tensor], Tensor]

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ..inner import ImplicitEquation, InnerResult, Solve
 from ..loop import Plan, travel
-from ..norms import dot, two_norm
+from ..norms import dot, rms_norm, two_norm
 from ..problem import Problem
 from ..solution import Solution, Stats
 from ..vector_field import Time, VectorField, number
 from .base import Gradient
-from .captured import Captured, UnknownTensor, captured_by, check_known, check_none
+from .captured import Captured, UnknownTensor, captured_by, check_known, check_none, check_seen
 from .root import evaluated, root
 from .shelf import Shelf
 from .tangent import has_tangents, paused, tangent_of, with_tangent
@@ -45,6 +45,7 @@ class Implicit(Gradient):
         if plan.method.implicit and torch.is_grad_enabled() and not last.requires_grad and len(path.ys) > 1:
             with paused():
                 check_none(problem.f, path.problem.ts[len(path.ys) - 1], last.detach())
+        check_seen(problem.f)
         return path.solution(failure)
 
     def bind(self, problem: Problem, plan: Plan, captured: Captured | None = None) -> Solve:
@@ -120,13 +121,19 @@ class Links:
         if self.weights is None:
             self.weights = _weights(z)
         with torch.no_grad():
-            return self.weights, dot(self.weights, z - equation.anchor - residual)
+            return self.weights, dot(_in_units_of(z, self.weights), z - equation.anchor - residual)
 
 
 def _weights(z: Tensor) -> Tensor:
     """Numbers in which no plain vector is lost, the same at every call."""
     generator = torch.Generator(device="cpu").manual_seed(5)
     return torch.randn(z.shape[-1:], generator=generator, device="cpu").to(z)
+
+
+def _in_units_of(z: Tensor, weights: Tensor) -> Tensor:
+    """Weights for components of f in units of those of z: large components must not hide the others."""
+    size = z.abs()
+    return weights / (size + 1e-3 * rms_norm(z) + torch.finfo(z.dtype).tiny ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -177,12 +184,13 @@ class EquationMove:
         weights, before = self.print
         with torch.no_grad():
             eps = torch.finfo(z.dtype).eps
-            off = (self.gamma * dot(weights, value) - before).abs()
-            size = abs(self.gamma) * two_norm(value)
-            same = bool((off <= eps**SAME * size + 100.0 * eps * (two_norm(z) + size)).all())
+            units = _in_units_of(z, weights)
+            off = (self.gamma * dot(units, value) - before).abs()
+            size, rounding = abs(self.gamma) * two_norm(units * value), two_norm(units * z)
+            same = bool((off <= eps**SAME * size + 100.0 * eps * (rounding + size)).all())
         if not same:
             raise RuntimeError(
                 f"func gave another value in backward than in the solve, at t = {self.user_t:.6g} and the same state: "
                 "something that it reads has changed since, or it is random. Keep what it reads until backward is "
-                "done, or solve with store_graph=True"
+                "done, or solve with store_graph=True; noise must be drawn once for a whole solve"
             )

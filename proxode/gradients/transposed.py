@@ -101,7 +101,7 @@ class Transposed:
     def solve(self, products: Products, g: Tensor, at: Equation) -> tuple[Tensor, Sums]:
         """u with `u - M_x^T u = g`, and M_input^T u for each input."""
         if not bool(torch.isfinite(g).all()):
-            raise failed(at, "the gradient that came in holds nan or infinite values")
+            raise non_finite(at.user_t)
         if not products.moved.requires_grad or not bool(g.any()):
             return g, [None] * len(products.inputs)
         if g.numel() <= DENSE_LIMIT:
@@ -210,6 +210,10 @@ def added(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     if a is None or b is None:
         return b if a is None else a
     return a + b
+
+
+def non_finite(t: float) -> SolverError:
+    return SolverError(Failure(Status.BACKWARD_NON_FINITE, t, 0, 0.0), None)
 
 
 def failed(at: Equation, detail: str) -> SolverError:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..inner import ImplicitEquation, InnerResult, Solve
 from ..interpolation import Interpolant, combine, lagrange_weights
-from ..vector_field import Time, VectorField, number
+from ..vector_field import Time, VectorField, beside, number
+from .estimate import local_error
 
 
 class Neighbour(NamedTuple):
@@ -124,8 +126,16 @@ class Proximal(Method):
     """
 
     predictor: str = "extrapolate"
+    estimating: bool = False  # whether steps come with an error, for adaptive ones
 
     implicit: ClassVar[bool] = True
+
+    @property
+    def adaptive(self) -> bool:  # type: ignore[override]
+        return self.estimating
+
+    def adapting(self) -> Method:
+        return replace(self, estimating=True)
 
     def __post_init__(self) -> None:
         if self.predictor not in PREDICTORS:
@@ -134,10 +144,25 @@ class Proximal(Method):
     @property
     def points(self) -> int:
         """How many past points the method or its predictor uses."""
-        return 1 if self.predictor == "previous" else min(self.order + 1, 4)
+        wanted = 1 if self.predictor == "previous" else min(self.order + 1, 4)
+        return max(wanted, self.order + 1) if self.estimating else wanted
 
     def init(self, f: VectorField, t0: Time, y0: Tensor) -> History:
-        return History((t0,), (y0,))
+        return History((t0,), (y0,), f(t0, y0) if self.estimating else None)
+
+    def started(self, f: VectorField, t0: Time, history: History, side: int) -> History:
+        """With the slope at t0, which an error estimate from few points needs; later ones do without."""
+        if not self.estimating or history.slope is not None or len(history.ts) > self.order:
+            return history
+        return history._replace(slope=f(beside(t0, side, history.ys[0].dtype), history.ys[0]))
+
+    def error_of(self, t1: Time, y1: Tensor, history: History, constant: float, slope: Tensor | None) -> Tensor | None:
+        """The local error of a step to (t1, y1), where one is wanted; `slope` is f at the start of the step."""
+        if not self.estimating:
+            return None
+        times = [number(t) for t in (t1, *history.ts)]
+        with torch.no_grad():
+            return local_error(times, (y1, *history.ys), slope, self.error_power, constant)
 
     def after_jump(self, history: History) -> History:
         return History(history.ts[:1], history.ys[:1])

@@ -48,7 +48,8 @@ class VariableBDF(Proximal):
 
     max_order: int = MAX_ORDER
 
-    adaptive: ClassVar[bool] = True
+    estimating: bool = True
+
     steering: ClassVar[str] = "order"
 
     def __post_init__(self) -> None:
