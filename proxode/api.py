@@ -99,7 +99,7 @@ def odeint_dense(
     a method with fixed steps needs `options={"step_size": ...}`."""
     given = options or {}
     stepped = any(given.get(name) is not None for name in ("step_size", "grid_constructor"))
-    if not method_of(method).adaptive and not stepped:
+    if not method_of(method).adapting().adaptive and not stepped:
         raise ValueError(f"method {method!r} takes fixed steps: give `step_size` in options")
     ends = [torch.as_tensor(end, dtype=torch.float64).reshape(1) for end in (t0, t1)]
     solution = _odeint_solution(func, y0, torch.cat(ends), rtol, atol, method, options, dense=True)
@@ -138,7 +138,7 @@ def solve(
         raise TypeError(f"solve() got unknown options {', '.join(unknown)}; it accepts: {', '.join(SOLVE_OPTIONS)}")
     max_steps = _step_limit("max_steps", max_steps)
     chosen = method_of(method)
-    if step_size is None and not chosen.adaptive and options.get("grid_constructor") is None:
+    if step_size is None and not chosen.adapting().adaptive and options.get("grid_constructor") is None:
         raise ValueError(
             f"method {method!r} takes fixed steps: give `step_size` (or `grid_constructor`), "
             "or choose an adaptive method such as 'dopri5'"

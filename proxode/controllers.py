@@ -27,6 +27,7 @@ class Outcome(NamedTuple):
     ratio: float
     power: int
     order: int | None = None
+    switch: int | None = None
     others: tuple[tuple[int, float], ...] = ()
 
 
@@ -119,7 +120,7 @@ class Adaptive:
 
     def next(self, t0: Time, t1: Time, outcome: Outcome, state: AdaptiveState) -> Decision:
         """After a step from t0 to t1."""
-        if self.kind == "order":
+        if self.kind == "order" and outcome.order != 0:
             return self._next_with_order(t0, t1, outcome, state)
         h, (ratio, order, *_) = number(t1) - number(t0), outcome
         if not math.isfinite(ratio):
@@ -133,7 +134,8 @@ class Adaptive:
             if h < state.h * (1.0 - ROUNDING):  # a stop had cut the step short: what was proposed before still stands
                 h_next = max(h_next, state.h)
             h_next = self._clamp(h_next)
-            return Decision(True, t1 + h_next, AdaptiveState(h_next, max(size, 1e-4)))
+            following = outcome.order if outcome.switch is None else outcome.switch
+            return Decision(True, t1 + h_next, AdaptiveState(h_next, max(size, 1e-4)), following)
         return self._shorter(t0, min(h_next, (0.5 if state.rejected else self.safety) * h), outcome, state)
 
     def _shorter(self, t0: Time, h: float, outcome: Outcome, state: AdaptiveState) -> Decision:
@@ -163,6 +165,7 @@ class Adaptive:
         if h < state.h * (1.0 - ROUNDING):  # a stop had cut the step short
             h_next = max(h_next, state.h)
         h_next = self._clamp(h_next)
+        order = order if outcome.switch is None else outcome.switch
         return Decision(True, t1 + h_next, AdaptiveState(h_next, max(ratio, 1e-4)), order)
 
 

@@ -120,47 +120,89 @@ def travel(
     path = Trajectory(problem, dense, [problem.y0])
     if path.complete:
         return path, None
-    f, stats = problem.f, problem.stats
-    t, y = problem.ts[0], problem.y0
-    history = method.init(f, t, y) if start is None else start.history
-    slope = getattr(history, "slope", None)
-    if slope is not None and not _all_finite(slope):
-        return path, _located(Status.NON_FINITE, problem, t, t, f"method {method.name}: f at the first time")
-    _, t1, state, order = controller.start(t, _first_step(problem, method, controller, slope))
-    stops = [*(s for s in problem.stops if number(t) < s < number(problem.ts[-1])), problem.ts[-1]]
-    while not path.complete:
-        t1 = _not_beyond(t, t1, stops[0]) if controller.retries else t1
-        failure = _cannot_step(stats.n_steps, max_steps, t, t1, given=t1 is stops[0] or not controller.retries)
-        if failure is not None:
-            return path, _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}")
-        if order is not None:
-            history = method.with_order(history, order)
-        problem.notify("callback_step", t, y, t1)
-        stats.n_steps += 1
-        step = method.step(f, t, t1, history, solve, side=_side(problem, t, t1))
-        outcome = _outcome(problem, method, y, step)
-        if not controller.retries and not math.isfinite(outcome.ratio):
-            return path, _step_failure(problem, method, t, t1, y, step)
-        accept, t_next, state, order = controller.next(t, t1, outcome, state)
-        if not accept:
+    walk = Walk(problem, method, controller, solve, max_steps)
+    failure = walk.begin(start)
+    while failure is None and not path.complete:
+        step = walk.step()
+        if isinstance(step, Failure):
+            return path, step
+        path.take(walk.t, step)
+        if on_accept is not None:
+            on_accept(walk.place(step))
+    return path, failure
+
+
+@dataclass
+class Walk:
+    """A solve in progress, one accepted step at a time."""
+
+    problem: Problem
+    method: Method
+    controller: Controller
+    solve: Solve
+    max_steps: int
+
+    t: Time = field(init=False)
+    y: Tensor = field(init=False)
+    history: Any = field(init=False)
+    t1: Time = field(init=False)  # where the next step should end
+    state: Any = field(init=False)  # of the controller
+    order: int | None = field(init=False)  # of the next step, where the method has a choice
+    stops: list[Time] = field(init=False)  # that no step may cross
+
+    def begin(self, start: Place | None = None) -> Failure | None:
+        problem, method = self.problem, self.method
+        self.t, self.y = problem.ts[0], problem.y0
+        self.history = method.init(problem.f, self.t, self.y) if start is None else start.history
+        slope = getattr(self.history, "slope", None)
+        if slope is not None and not _all_finite(slope):
+            return _located(Status.NON_FINITE, problem, self.t, self.t, f"method {method.name}: f at the first time")
+        first = _first_step(problem, method, self.controller, slope)
+        _, self.t1, self.state, self.order = self.controller.start(self.t, first)
+        last = problem.ts[-1]
+        self.stops = [*(s for s in problem.stops if number(self.t) < s < number(last)), last]
+        return None
+
+    def step(self) -> Step | Failure:
+        """The next step that is accepted, after as many as are rejected, or why there is none."""
+        problem, method, controller, stats = self.problem, self.method, self.controller, self.problem.stats
+        while True:
+            t, y = self.t, self.y
+            t1 = _not_beyond(t, self.t1, self.stops[0]) if controller.retries else self.t1
+            given = t1 is self.stops[0] or not controller.retries
+            failure = _cannot_step(stats.n_steps, self.max_steps, t, t1, given=given)
+            if failure is not None:
+                return _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}")
+            if self.order is not None:
+                self.history = method.with_order(self.history, self.order)
+            problem.notify("callback_step", t, y, t1)
+            stats.n_steps += 1
+            step = method.step(problem.f, t, t1, self.history, self.solve, side=_side(problem, t, t1))
+            outcome = _outcome(problem, method, y, step)
+            if not controller.retries and not math.isfinite(outcome.ratio):
+                return _step_failure(problem, method, t, t1, y, step)
+            accept, self.t1, self.state, self.order = controller.next(t, t1, outcome, self.state)
+            if accept:
+                self._accept(t1, step)
+                return step
             stats.n_rejected += 1
             problem.notify("callback_reject_step", t, y, t1)
-            if number(t_next) >= number(t1):  # held at the least step that the user allows
-                return path, _step_failure(problem, method, t, t1, y, step)
-            t1, history = t_next, step.retry or history
-            continue
-        stats.n_accepted += 1
-        problem.notify("callback_accept_step", t, y, t1)
-        path.take(t1, step)
-        t, y, history = t1, step.y1, step.history
-        if number(t) in problem.jumps:
-            history = method.after_jump(history)
-        if on_accept is not None:
-            on_accept(Place(t, y, history, f.memory, step.order))
-        if number(t) >= number(stops[0]):
-            stops.pop(0)
-        t1 = t_next
-    return path, None
+            if number(self.t1) >= number(t1):  # held at the least step that the user allows
+                return _step_failure(problem, method, t, t1, y, step)
+            self.history = step.retry or self.history
+
+    def _accept(self, t1: Time, step: Step) -> None:
+        problem = self.problem
+        problem.stats.n_accepted += 1
+        problem.notify("callback_accept_step", self.t, self.y, t1)
+        self.t, self.y, self.history = t1, step.y1, step.history
+        if number(t1) in problem.jumps:
+            self.history = self.method.after_jump(self.history)
+        if number(t1) >= number(self.stops[0]):
+            self.stops.pop(0)
+
+    def place(self, step: Step) -> Place:
+        return Place(self.t, self.y, self.history, self.problem.f.memory, step.order)
 
 
 def _first_step(problem: Problem, method: Method, controller: Controller, slope: Tensor | None) -> float:
@@ -204,7 +246,8 @@ def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcom
     if math.isfinite(ratio):
         scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
         others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
-    return Outcome(ratio, step.order + 1, step.order, tuple(others))
+    power = method.error_power if step.order == 0 else step.order + 1
+    return Outcome(ratio, power, step.order, step.switch, tuple(others))
 
 
 @torch.no_grad()

@@ -112,6 +112,12 @@ class VectorField:
         return self.evaluate(t, y)
 
     @property
+    def stiffness(self) -> float | None:
+        """About the spectral radius of the Jacobian, as inner solvers have met it; None where none has said."""
+        known = self.learned.get("stiffness")
+        return self.last_gain if known is None else float(known)
+
+    @property
     def memory(self) -> tuple[Any, ...]:
         """What was learned from f in this solve and steers the next equations."""
         return (*self.ladder,), self.last_gain, self._gain_age, dict(self.learned)

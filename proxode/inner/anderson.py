@@ -94,3 +94,4 @@ class Anderson(InnerSolver):
         before: Learned | None = f.learned.get(self.name)
         stiffness = max(secants.stiffness, 0.0 if before is None else 0.9 * before.stiffness)
         f.learned[self.name] = Learned(secants, stiffness, surprise)
+        f.learned["stiffness"] = stiffness

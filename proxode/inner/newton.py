@@ -159,6 +159,7 @@ class Newton(InnerSolver):
         else:
             move = factors.solve(r)
             equation.f.learned[self.name] = factors
+            equation.f.learned["stiffness"] = float(torch.linalg.eigvals(jacobian).abs().max())
         length = 1.0 if state.move is None else min(1.0, 2.0 * state.length)
         size = state.goal.measure(move)
         return z - length * move, state._replace(

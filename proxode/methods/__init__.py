@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .auto import Auto
 from .base import History, Method, Proximal, Step
 from .bdf import BDF, bdf_coefficients
 from .dirk import BackwardEuler, CrankNicolson, MultiStage, Sdirk
@@ -18,11 +19,12 @@ METHODS: dict[str, Method] = {
         CrankNicolson(),
         *(BDF(max_order=k) for k in range(1, 6)),
         VariableBDF(),
+        Auto(),
         *(MultiStage(tableau=tableau) for tableau in MULTISTAGE.values()),
     )
 }
 
-AUTO = "dopri5"  # until there is a method that tells stiff from not
+AUTO = "auto"
 
 
 def method_of(method: str | Method | None) -> Method:

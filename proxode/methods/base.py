@@ -38,6 +38,7 @@ class Step:
     failure: InnerResult | None = None
     retry: Any = None  # the history for another try from t0, where the step has learned something about it
     order: int | None = None
+    switch: int | None = None  # the order that the method itself wants for the next step
     neighbours: tuple[Neighbour, ...] = ()
 
 

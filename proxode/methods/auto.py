@@ -1,0 +1,134 @@
+"""The default: an explicit pair where the problem allows it, BDF where stability would hold the explicit one back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..inner import Solve
+from ..interpolation import combine
+from ..norms import two_norm
+from ..vector_field import Time, VectorField, number
+from .base import Method, Step
+from .explicit import ContinuousExtension, ExplicitHistory, ExplicitRungeKutta
+from .variable_bdf import BDFHistory, VariableBDF
+
+EXPLICIT = 0  # what the order of an explicit step is called
+LIMIT = 3.0  # h rho near the end of the stability region of DOPRI5 (3.3)
+EVIDENCE = 3  # steps in a row at that limit, after which the problem is stiff
+EASY = 1.0  # h rho below which an explicit step of the length that BDF takes is safe
+PATIENCE = 8  # steps in a row of that kind, after which it is not stiff
+LONG = 2_000.0  # rho times the length of the interval: an explicit method might need as many steps
+
+
+class AutoHistory(NamedTuple):
+    """The points of BDF, kept up by explicit steps too, and the steps in a row that spoke for a change."""
+
+    points: BDFHistory
+    evidence: int = 0
+    rho: float = 0.0
+
+    @property
+    def slope(self) -> Tensor | None:
+        return self.points.slope
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        return self.points.states
+
+    def rebuilt(self, states: Sequence[Tensor], time: Callable[[Time], Time]) -> AutoHistory:
+        return self._replace(points=self.points.rebuilt(states, time))
+
+
+@dataclass(frozen=True)
+class Auto(Method):
+    """DOPRI5 and variable-order BDF, whichever the problem asks for at the time.
+
+    Explicit steps tell the spectral radius rho of the Jacobian from their last two stages (Hairer & Wanner IV.2), for
+    nothing: at the limit of stability again and again, the problem is stiff. BDF steps know rho from the moves of their
+    inner solver: where an explicit step of the same length would be stable, it is not. The points of both are kept, so
+    that BDF goes on at the order that the explicit method leaves it.
+    """
+
+    explicit: ExplicitRungeKutta = ExplicitRungeKutta()
+    implicit_part: VariableBDF = VariableBDF()
+
+    implicit: ClassVar[bool] = True
+    adaptive: ClassVar[bool] = True
+    steering: ClassVar[str] = "order"
+
+    @property
+    def name(self) -> str:
+        return "auto"
+
+    @property
+    def order(self) -> int:
+        return self.explicit.order
+
+    @property
+    def error_power(self) -> int:
+        return self.explicit.error_power
+
+    def init(self, f: VectorField, t0: Time, y0: Tensor) -> AutoHistory:
+        return AutoHistory(self.implicit_part.init(f, t0, y0)._replace(order=EXPLICIT))
+
+    def after_jump(self, history: AutoHistory) -> AutoHistory:
+        order = min(history.points.order, 1)
+        return AutoHistory(self.implicit_part.after_jump(history.points)._replace(order=order))
+
+    def with_order(self, history: AutoHistory, order: int) -> AutoHistory:
+        points = history.points
+        if order == points.order:
+            return history
+        return history._replace(points=points._replace(order=order, since=0))
+
+    def step(self, f: VectorField, t0: Time, t1: Time, history: AutoHistory, solve: Solve, side: int = 0) -> Step:
+        if history.points.order == EXPLICIT:
+            return self._explicit_step(f, t0, t1, history, solve, side)
+        step = self.implicit_part.step(f, t0, t1, history.points, solve, side)
+        h, rho = number(t1) - number(t0), f.stiffness
+        easy = rho is not None and h * rho < EASY
+        evidence = history.evidence + 1 if easy else 0
+        following = AutoHistory(step.history, evidence)
+        switch = EXPLICIT if evidence >= PATIENCE else None
+        if switch is not None:
+            following = AutoHistory(step.history)
+        retry = history._replace(points=step.retry)
+        return replace(step, history=following, retry=retry, switch=switch)
+
+    def _explicit_step(
+        self, f: VectorField, t0: Time, t1: Time, history: AutoHistory, solve: Solve, side: int
+    ) -> Step:
+        points = history.points
+        y0 = points.ys[0]
+        step = self.explicit.step(f, t0, t1, ExplicitHistory(y0, points.slope), solve, side)
+        rho = self._radius(step, y0, number(t1) - number(t0))
+        limited = (number(t1) - number(t0)) * rho > LIMIT
+        evidence = history.evidence + 1 if limited else max(0, history.evidence - 1)
+        count = self.implicit_part.max_order + 2
+        following = BDFHistory(
+            (t1, *points.ts)[:count], (step.y1, *points.ys)[:count], step.history.slope, EXPLICIT, points.since + 1
+        )
+        switch = None
+        if evidence >= EVIDENCE:
+            switch, evidence = max(1, min(len(following.ts) - 2, 3)), 0
+        retry = history._replace(points=points._replace(slope=step.retry.slope))
+        return replace(
+            step, history=AutoHistory(following, evidence, rho), retry=retry, order=EXPLICIT, switch=switch
+        )
+
+    @torch.no_grad()
+    def _radius(self, step: Step, y0: Tensor, h: float) -> float:
+        """|k7 - k6| / |y7 - y6|: both stages are at the end of the step."""
+        extension = step.interpolant
+        if not isinstance(extension, ContinuousExtension):
+            return 0.0
+        stages = [k.detach() for k in extension.stages]
+        row = self.explicit.tableau.a[5]
+        before = combine(y0.detach(), [h * a for a in row], stages[: len(row)])
+        apart = float(two_norm(step.y1.detach() - before).max())
+        return float(two_norm(stages[6] - stages[5]).max()) / apart if apart > 0.0 else 0.0
