@@ -197,7 +197,7 @@ def main() -> None:
     if given.row:
         print(json.dumps(asdict(run(*json.loads(given.row)))))
         return
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=140)  # a file has no width: room for the table
     steps, size = (QUICK_STEPS, QUICK_SIZE) if given.quick else (STEPS, SIZE)
     path = given.out / "gradients_memory.json"
     equation = (Cells.__doc__ or "").strip()

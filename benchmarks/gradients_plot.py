@@ -33,9 +33,11 @@ def _style(i: int, family: str) -> dict[str, Any]:
     if family.startswith("torchdiffeq"):
         return {"color": RIVAL, "marker": "X" if "adjoint" in family else "s", "ls": ":"}
     if "default" in family:
-        return {"color": DEFAULT, "marker": "D", "ls": "none"}
+        marker = "P" if "adjoint" in family else "*" if "checkpoint" in family else "D"
+        return {"color": DEFAULT, "marker": marker, "ls": ":", "ms": 10 if marker == "*" else 7}
     inner = "," in family
-    return {"color": COLOURS[i % len(COLOURS)], "marker": "^" if inner else "o", "ls": "--" if inner else "-"}
+    marker = "v" if "store_graph" in family else "^" if inner else "o"
+    return {"color": COLOURS[i % len(COLOURS)], "marker": marker, "ls": "--" if inner else "-"}
 
 
 def _panel(panel: Axes, report: dict[str, Any], key: str, title: str, styles: dict[str, dict[str, Any]]) -> None:
@@ -45,7 +47,7 @@ def _panel(panel: Axes, report: dict[str, Any], key: str, title: str, styles: di
             continue
         cost = [row["nfe_forward"] + row["nfe_backward"] for row in rows]
         label = family.replace(" odeint default", " default").removeprefix("proxode odeint ")
-        panel.plot(cost, [row[key] for row in rows], label=label, ms=6, lw=1.3, **style)
+        panel.plot(cost, [row[key] for row in rows], label=label, **({"ms": 6, "lw": 1.3} | style))
     goal = report["goal"]["error"]
     panel.axhline(goal, color="#888888", lw=0.8, ls=(0, (6, 3)))
     right = panel.get_yaxis_transform()

@@ -32,7 +32,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
     panel.set_xlim(right=max(row["steps"] for row in rows) * 12)
     panel.set_xlabel("steps")
     panel.set_ylabel("peak memory, in states")
-    panel.set_title("Memory of a solve and its gradient", loc="left")
+    panel.set_title("Memory of a solve and its gradient", loc="left", pad=12)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
     panel.grid(alpha=0.25)
@@ -43,7 +43,7 @@ def _guides(panel: Any, rows: list[dict[str, Any]]) -> None:
     """One state for each step, and the square root of the steps."""
     first, last = min(row["steps"] for row in rows), max(row["steps"] for row in rows)
     panel.plot([first, last], [first, last], color="#bbbbbb", lw=1, ls=":", zorder=0)
-    panel.annotate("one state per step", (last, last), color="#999999", fontsize=8, rotation=0, xytext=(4, -14),
+    panel.annotate("one state per step", (last, last), color="#999999", fontsize=8, xytext=(4, -18),
                    textcoords="offset points")  # fmt: skip
     low = 6 * first**0.5
     panel.plot([first, last], [low, 6 * last**0.5], color="#bbbbbb", lw=1, ls=":", zorder=0)
@@ -53,9 +53,9 @@ def _guides(panel: Any, rows: list[dict[str, Any]]) -> None:
 
 def _labels(panel: Any, ends: list[tuple[float, float, str, str]]) -> None:
     """Names at the ends of the lines, moved apart where they would lie on each other."""
-    lowest = 0.0
+    lowest: dict[float, float] = {}  # of the next name, for lines that end at the same number of steps
     for x, y, label, colour in sorted(ends, key=lambda end: end[1]):
-        height = max(y, lowest * 1.32)
+        height = max(y, lowest.get(x, 0.0) * 1.32)
         panel.annotate(label, (x, y), xytext=(x * 1.12, height), color=colour, fontsize=9, va="center",
                        arrowprops={"arrowstyle": "-", "lw": 0.5, "color": colour})  # fmt: skip
-        lowest = height
+        lowest[x] = height

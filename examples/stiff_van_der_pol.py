@@ -133,12 +133,12 @@ def draw(truth, times, states, learned, logs, path):
     motion.plot(t, truth.sol(t)[0], color="#bbbbbb", lw=4, label="Van der Pol, mu = 100")
     motion.plot(times, states[:, 0], ".", color="#222222", ms=3, label="data")
     for (name, run), colour, style in zip(learned.items(), ("#CC3311", "#4C9FD0"), ("-", "--"), strict=False):
-        motion.plot(t, run.sol(t)[0], style, color=colour, lw=1.3, label=f"learned with {name}, on its own")
+        motion.plot(t, run.sol(t)[0], style, color=colour, lw=1.3, label=f"learned, {name}")
         losses.semilogy([row["loss"] or np.nan for row in logs[name]], style, color=colour, lw=1.3, label=name)
-    motion.set(xlabel="t", ylabel="x", title="one period of data, followed for two")
+    motion.set(xlabel="t", ylabel="x", title="one period of data; the learned equation on its own for two")
     losses.set(xlabel="iteration of Adam", title="loss")
-    for panel in (motion, losses):
-        panel.legend(frameon=False, fontsize=8)
+    for panel, where in ((motion, "lower left"), (losses, "upper right")):
+        panel.legend(frameon=False, fontsize=8, loc=where)
         panel.grid(True, color="#e6e6e6", linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
