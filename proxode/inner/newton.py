@@ -139,7 +139,7 @@ class Newton(InnerSolver):
                 rate = rate if first else factors.rate
                 equation.f.learned[self.name] = factors
                 return z - move, state._replace(z=z, r=r, factors=factors, move=move, size=size, here=False, rate=rate)
-            if not first and not rate < 1.0 and not state.here:
+            if not state.here and bool((two_norm(r) > two_norm(state.start[1])).any()):
                 z, r = state.start  # the old Jacobian has led away
         return self._with_new_jacobian(equation, z, r, state)
 
