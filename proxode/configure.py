@@ -35,7 +35,7 @@ SOLVE_OPTIONS = tuple(
 
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
-BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave: what it leaves is not amplified by a next step
+BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave of the gradient; no error test follows it
 
 
 def choose_gradient(options: dict[str, Any]) -> Gradient:
