@@ -31,7 +31,7 @@ def test_a_func_that_changed_in_a_component_beside_a_much_larger_one(gradient: s
     factor, k = [1.0], torch.tensor(1.0, requires_grad=True)
 
     def f(t: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([1e4 * torch.cos(20 * t) - y[0], -y[1] + factor[0] * k * torch.sin(y[1])])
+        return torch.stack([1e4 * (1.5 + torch.cos(20 * t)) - y[0], -y[1] + factor[0] * k * torch.sin(y[1])])
 
     y = proxode.odeint(f, torch.ones(2), torch.linspace(0, 1, 41), method="bdf2", options={"gradient": gradient})
     factor[0] = 2.0
