@@ -27,7 +27,7 @@ results: $(STAMP)
 	mv docs/results/*.png docs/images/
 	$(BIN)/python tools/paste_table.py
 
-# The numbers and pictures of docs/gradients.md: half an hour. DATA is the folder with ms_academic_cs.npz.
+# The numbers and pictures of docs/gradients.md: an hour and a half on two slow cores. DATA is the folder with ms_academic_cs.npz.
 bench-gradients: $(STAMP)
 	$(BIN)/python -m benchmarks.damped_modes --out docs/results
 	$(BIN)/python -m benchmarks.gradients_van_der_pol --out docs/results

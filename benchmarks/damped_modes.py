@@ -7,8 +7,6 @@ L is half the mean square of y at the ends of the steps; the table has dL/dlog k
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +15,13 @@ import torch
 import typer
 from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 import proxode
+from proxode.paper.report import provenance, write_report
 
-from .provenance import provenance
+from . import shown
 
 STEPS = 20
 START = 2.0
@@ -111,15 +109,14 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for the JSON and the picture.")] = Path("benchmarks/results"),
 ) -> None:
     """dL/dlog k by several methods, on even times and on times that resolve the fast part."""
-    console = Console() if sys.stdout.isatty() else Console(width=140)  # a file has no width: room for the table
+    console = shown.console()
     report = {
-        "experiment": "damped_modes", "provenance": provenance(None, torch.get_num_threads()), "steps": STEPS,
+        "experiment": "damped_modes", "provenance": provenance(None), "steps": STEPS,
         "start": START, "rows": [measure(k) for k in RATES],
     }  # fmt: skip
     console.print(table(report["rows"]))
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "damped_modes.json"
-    path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    write_report(path, report)
     draw(report, path.with_suffix(".png"))
     console.print(f"written: {path} and {path.with_suffix('.png').name}", highlight=False)
 

@@ -9,7 +9,6 @@ others differentiate the steps that were taken. Every row runs in a process of i
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -25,9 +24,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from . import graphs
+from proxode.paper.report import provenance, write_report
+
+from . import graphs, shown
 from .gradient_rows import Problem, Run, reference_path
-from .provenance import provenance
 
 TOL = 1e-4
 STEPS = (8, 12, 16, 24, 32)
@@ -41,6 +41,12 @@ COUNTING = (
     "f in backward is one evaluation and one product. Memory is the growth of the resident set during solve and "
     "backward, sampled every 5 ms."
 )
+
+
+FORMS = {
+    "nfe_forward": "{:,}", "nfe_backward": "{:,}", "error_state": "{:.1e}", "error_u0": "{:.1e}",
+    "error_theta": "{:.1e}", "seconds_forward": "{:.2f}", "seconds_backward": "{:.2f}", "peak_mib": "{:,.0f}",
+}  # fmt: skip
 
 
 def all_runs(quick: bool = False) -> list[Run]:
@@ -107,28 +113,8 @@ def table(report: dict[str, Any]) -> Table:
         made.add_column(name, justify="right")
     for row in report["rows"]:
         style = "bold green" if row["meets_goal"] else "red" if row.get("error") else ""
-        made.add_row(row["family"], row["setting"], *_cells(row), style=style)
+        made.add_row(row["family"], row["setting"], *shown.cells(row, FORMS), style=style)
     return made
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    counts = [_shown(row.get(name), "{:,}") for name in ("nfe_forward", "nfe_backward")]
-    errors = [_shown(row.get(name), "{:.1e}") for name in ("error_state", "error_u0", "error_theta")]
-    seconds = [_shown(row.get(name), "{:.2f}") for name in ("seconds_forward", "seconds_backward")]
-    return [*counts, *errors, *seconds, _shown(row.get("peak_mib"), "{:,.0f}")]
-
-
-def _shown(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity and no nan."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def describe(problem: Problem) -> dict[str, Any]:
@@ -159,7 +145,7 @@ def main(
     max_calls: Annotated[int | None, typer.Option(help="Calls of f that a row may make; 1000, quick 500.")] = None,
 ) -> None:
     """Errors and cost of dL/du0 and dL/dtheta, torchdiffeq beside proxode."""
-    console = Console() if sys.stdout.isatty() else Console(width=140)  # a file has no width: room for the table
+    console = shown.console()
     max_calls = max_calls or (500 if quick else 1000)
     graph = "cora" if quick else "coauthor_cs"
     try:
@@ -180,10 +166,9 @@ def main(
     with console.status("the reference: DOPRI5 at 1e-8 in float64"):
         found = child(task, threads, timeout=4 * timeout)
     path = out / ("gradients_cora.json" if quick else "gradients_coauthor.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
     report = {
         "experiment": "gradients_coauthor",
-        "provenance": provenance(seed, threads),
+        "provenance": provenance(seed, "torchdiffeq", "numpy", threads=threads),
         "problem": describe(problem),
         "reference": found,
         "counting": COUNTING,
@@ -191,8 +176,8 @@ def main(
         "rows": [],
     }
     for row in run_all(console, runs, task, threads, timeout):
-        report["rows"].append(_finite(row))
-        path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")  # a killed run keeps what it has
+        report["rows"].append(row)
+        write_report(path, report)  # a killed run keeps what it has
     console.print(table(report))
     for row in report["rows"]:
         if row.get("error"):

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from torch import Tensor, nn
 import proxode
 from proxode.paper.report import write_json
 
+from . import shown
 from .memory_plot import draw
 
 STEPS = (100, 300, 1_000, 3_000, 10_000)
@@ -92,12 +94,16 @@ class MallInfo(ctypes.Structure):
     )]  # fmt: skip
 
 
-LIBC = ctypes.CDLL(None)
-LIBC.mallinfo2.restype = MallInfo
+@cache
+def mallinfo() -> Any:
+    """The function of the C library; other systems have none, and may still import this."""
+    found = ctypes.CDLL(None).mallinfo2
+    found.restype = MallInfo
+    return found
 
 
 def bytes_in_use() -> int:
-    info = LIBC.mallinfo2()
+    info = mallinfo()()
     return int(info.uordblks + info.hblkhd)
 
 
@@ -174,18 +180,18 @@ def all_rows(steps: tuple[int, ...], size: int, console: Console) -> Iterator[Ro
 
 
 def table(rows: list[Row]) -> Table:
-    shown = Table(title="Memory in use at the peak, in states (in brackets: growth of the resident memory)")
-    shown.add_column("gradient")
+    made = Table(title="Memory in use at the peak, in states (in brackets: growth of the resident memory)")
+    made.add_column("gradient")
     steps = sorted({row.steps for row in rows})
     for count in steps:
-        shown.add_column(f"{count:,} steps", justify="right")
-    shown.add_column("inner its / step", justify="right")
+        made.add_column(f"{count:,} steps", justify="right")
+    made.add_column("inner its / step", justify="right")
     for label in dict.fromkeys(row.label for row in rows):
         mine = {row.steps: row for row in rows if row.label == label}
         cells = ["-" if mine[n].states is None else f"{mine[n].states:,.0f} ({mine[n].resident:,.0f})" for n in steps]
         inner = mine[steps[0]].inner
-        shown.add_row(label, *cells, "-" if inner is None else f"{inner:.1f}")
-    return shown
+        made.add_row(label, *cells, "-" if inner is None else f"{inner:.1f}")
+    return made
 
 
 def main() -> None:
@@ -197,7 +203,7 @@ def main() -> None:
     if given.row:
         print(json.dumps(asdict(run(*json.loads(given.row)))))
         return
-    console = Console() if sys.stdout.isatty() else Console(width=140)  # a file has no width: room for the table
+    console = shown.console()
     steps, size = (QUICK_STEPS, QUICK_SIZE) if given.quick else (STEPS, SIZE)
     path = given.out / "gradients_memory.json"
     equation = (Cells.__doc__ or "").strip()

@@ -7,8 +7,6 @@ The model is that of `examples.stiff_van_der_pol` in the middle of its training,
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,15 +16,15 @@ import torch
 import torchdiffeq
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 import proxode
 from examples import stiff_van_der_pol as example
+from proxode.paper.report import provenance, write_report
 
+from . import shown
 from .gradient_rows import Counted, TooManyCalls
-from .provenance import provenance
 
 MAX_CALLS = 100_000
 WHOLE = 500  # iterations of the example
@@ -97,7 +95,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
         "seconds_forward": "{:.2f}", "seconds_backward": "{:.2f}",
     }  # fmt: skip
     for row in rows:
-        made.add_row(row["label"], *("-" if row.get(k) is None else f.format(row[k]) for k, f in forms.items()))
+        made.add_row(row["label"], *shown.cells(row, forms))
     return made
 
 
@@ -108,7 +106,7 @@ def main(
 ) -> None:
     """Errors and cost of dL/dtheta, torchdiffeq beside proxode."""
     torch.set_num_threads(1)
-    console = Console() if sys.stdout.isatty() else Console(width=140)  # a file has no width: room for the table
+    console = shown.console()
     loss = trained(iterations)
     with console.status(f"the reference: DOPRI5 at {REFERENCE_TOL:.0e}"):
         reference = loss.gradient(torchdiffeq.odeint, REFERENCE_TOL, None, method="dopri5")
@@ -122,11 +120,16 @@ def main(
     for row in rows:
         if row["error"]:
             console.print(f"{row['label']}: {row['error']}", style="red", highlight=False)
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "gradients_van_der_pol.json"
-    report = {"experiment": "gradients_van_der_pol", "provenance": provenance(0, 1), "tol": tol, "reference": reference,
-              "iterations": iterations, "max_calls": MAX_CALLS, "rows": rows}  # fmt: skip
-    path.write_text(json.dumps(report, indent=2) + "\n")
+    write_report(path, {
+        "experiment": "gradients_van_der_pol",
+        "provenance": provenance(0, "torchdiffeq", "scipy"),
+        "tol": tol,
+        "reference": reference,
+        "iterations": iterations,
+        "max_calls": MAX_CALLS,
+        "rows": rows,
+    })  # fmt: skip
     console.print(f"written: {path}", highlight=False)
 
 

@@ -37,7 +37,7 @@ OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors a
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
 WEIGHT = 0.0
 KAPPA_ADAPTIVE = 0.3  # the same where steps are rejected by their error, which includes that of the solve
-BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave: what it leaves is not amplified by a next step
+BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave of the gradient; no error test follows it
 
 
 def choose_gradient(options: dict[str, Any]) -> Gradient:

@@ -7,8 +7,7 @@ Products with its Jacobian therefore climb down a ladder: forward mode, double b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from .autocast import as_before, autocast_state
 from .norms import dot, rms_norm
 from .solution import Stats
 from .structure import Structure
@@ -38,24 +38,6 @@ def beside(t: Time, side: int, dtype: torch.dtype) -> Time:
 def number(t: Time) -> float:
     """t as a plain float, off any graph."""
     return float(t.detach()) if isinstance(t, Tensor) else t
-
-
-AUTOCAST = ("cpu", "cuda")
-
-
-def autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:
-    """Is autocast on, and with which dtype, for each type of device."""
-    return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST)
-
-
-@contextmanager
-def as_before(state: tuple[tuple[bool, torch.dtype], ...]) -> Iterator[None]:
-    """A block with the given state of autocast."""
-    with ExitStack() as stack:
-        for kind, (enabled, dtype) in zip(AUTOCAST, state, strict=True):
-            if kind == "cpu" or torch.cuda.is_available():
-                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
-        yield
 
 
 def rough_signs(y: Tensor, seed: int) -> Tensor:

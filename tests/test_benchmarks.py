@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import damped_modes, gradient_rows, gradients_memory, grand, graphs
+from benchmarks import damped_modes, gradient_rows, gradients_memory, graphs
 from benchmarks.gradient_rows import Problem, Run
 
 NODES, FEATURES, CLASSES = 30, 12, 3
@@ -124,7 +124,6 @@ def test_another_graph_under_the_name_is_refused(folder: Path, monkeypatch: pyte
     monkeypatch.setitem(graphs.SOURCES, "small", graphs.Source("small", "small.npz", NODES, 1, FEATURES, CLASSES))
     with pytest.raises(ValueError, match="they should be"):
         graphs.load("small", folder)
-    assert isinstance(grand.Incidence(torch.tensor([0, 0, 1]), 2).matrix(torch.float64), torch.Tensor)
 
 
 # Memory

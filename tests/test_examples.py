@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import proxode
 from examples import stiff_van_der_pol as van_der_pol
 
 
@@ -30,8 +31,6 @@ def test_van_der_pol_learns(pieces: van_der_pol.Pieces, gradient: str) -> None:
 
 def test_the_true_equation_fits_the_data_of_van_der_pol(pieces: van_der_pol.Pieces) -> None:
     """So that what is learned could be right: the steps of the data are short enough for bdf2."""
-    import proxode
-
     def true(t: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x, w = y.unbind(-1)
         return torch.stack([van_der_pol.MU * (w + x - x**3 / 3), -x / van_der_pol.MU], -1)

@@ -18,7 +18,7 @@ from torch.testing import assert_close
 import proxode
 from proxode.configure import configure
 from proxode.gradients import GRADIENTS, Checkpoint, Continuous, Gradient, Implicit, shelf
-from proxode.gradients.replay import Keeper, _segments, taped
+from proxode.gradients.replay import Keeper, Segment, Tape, _segments, taped
 from proxode.loop import Place
 from proxode.methods import METHODS
 from proxode.problem import make_problem
@@ -269,3 +269,24 @@ def test_with_a_place_for_every_step_the_gradient_is_that_of_implicit(method: st
         found.append([y.detach(), *torch.autograd.grad(y[-1].square().sum(), (y0, f.rates))])
     assert torch.equal(found[0][0], found[1][0])
     assert_close(found[1], found[0], rtol=1e-9, atol=1e-12)
+
+
+def test_the_adjoint_replays_each_segment_once_in_every_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed: list[int] = []
+    replay = Tape.replay
+
+    def noted(self: Tape, segment: Segment, *args: Any, **kwargs: Any) -> Any:
+        replayed.append(id(segment))
+        return replay(self, segment, *args, **kwargs)
+
+    monkeypatch.setattr(Tape, "replay", noted)
+    k = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
+    y0, t = torch.ones(3, dtype=torch.float64), torch.tensor([0.0, 2.0], dtype=torch.float64)
+    steps = {"first_step": 0.45}  # too long: a step that is rejected asks for the segment behind it again
+    adjoint = Continuous("dopri5", 1e-12, 1e-12, steps, checkpoints=6)
+    options = {"gradient": adjoint, "step_size": 0.05}
+    y = proxode.odeint(lambda t, y: -k * torch.sin(y), y0, t, method="rk4", options=options)
+    for _ in range(2):
+        replayed.clear()
+        torch.autograd.grad(y[-1].sum(), k, retain_graph=True)
+        assert len(replayed) == len(set(replayed)) > 2

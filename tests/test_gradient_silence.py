@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 import proxode
 from proxode import Status
+from proxode.gradients import Implicit
 
 T = torch.tensor([0.0, 1.0], dtype=torch.float64)
 
@@ -30,12 +31,47 @@ def test_a_func_that_changed_in_a_component_beside_a_much_larger_one(gradient: s
     factor, k = [1.0], torch.tensor(1.0, requires_grad=True)
 
     def f(t: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([1e4 * torch.cos(20 * t) - y[0], -y[1] + factor[0] * k * torch.sin(y[1])])
+        return torch.stack([1e4 * (1.5 + torch.cos(20 * t)) - y[0], -y[1] + factor[0] * k * torch.sin(y[1])])
 
     y = proxode.odeint(f, torch.ones(2), torch.linspace(0, 1, 41), method="bdf2", options={"gradient": gradient})
     factor[0] = 2.0
     with pytest.raises(RuntimeError, match="in backward than in the solve"):
         torch.autograd.grad(y[-1, 1], k)
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "checkpoint", "continuous"])
+@pytest.mark.parametrize(("dtype", "change"), [(torch.float32, 1e-2), (torch.float64, 1e-5)])
+def test_a_small_change_of_func_is_noticed(dtype: torch.dtype, change: float, gradient: str) -> None:
+    """As small as docs/gradients.md says."""
+    factor, k = [1.0], torch.tensor(1.0, dtype=dtype, requires_grad=True)
+    y0 = torch.linspace(0.5, 1.5, 5, dtype=dtype)
+    options = {"gradient": gradient, "step_size": 0.1}
+    y = proxode.odeint(lambda t, y: -factor[0] * k * torch.sin(y), y0, T.to(dtype), method="bdf2", options=options)
+    factor[0] += change
+    with pytest.raises(RuntimeError, match="in backward than in the solve"):
+        torch.autograd.grad(y[-1].sum(), k)
+
+
+def test_a_gradient_far_below_the_others_needs_a_tighter_tolerance() -> None:
+    """Two parts that know nothing of each other: the tolerance is relative to the gradient of both."""
+    n, weight = 50, 1e-6
+    slopes = torch.randn(2, n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / n**0.5
+    rates = torch.tensor([3.0, 3.0], dtype=torch.float64, requires_grad=True)
+    y0 = torch.linspace(-1, 1, 2 * n, dtype=torch.float64)
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        parts = y.view(2, n, 1)
+        return (torch.tanh(slopes @ parts) - rates.view(2, 1, 1) * parts).reshape(-1)
+
+    def found(rtol: float | None) -> Tensor:
+        options = {"step_size": 0.1, "gradient": Implicit(rtol)}
+        y = proxode.odeint(f, y0, T, method="bdf2", rtol=1e-3, atol=1e-3, options=options)[-1]
+        return torch.autograd.grad(y[:n].sum() + weight * y[n:].sum(), rates)[0]
+
+    exact = found(1e-14)
+    loose, tight = ((found(rtol) - exact).abs() / exact.abs() for rtol in (None, 1e-10))
+    assert float(loose[0]) < 1e-3 and float(tight.max()) < 1e-3
+    assert float(loose[1]) > 10 * float(tight[1])
 
 
 @pytest.mark.parametrize("method", ["bdf2", "crank_nicolson"])

@@ -65,6 +65,19 @@ def test_gmres_solves_a_system_that_is_not_symmetric_in_at_most_n_products(n: in
     assert torch.allclose(result.x, torch.linalg.solve(a, b), rtol=0, atol=1e-8 * float(b.norm()))
 
 
+def test_gmres_tells_its_solution_in_the_vectors_that_it_multiplied() -> None:
+    a, b, vectors = torch.eye(40, dtype=torch.float64) + 0.4 * randn(40, 40) / 40**0.5, randn(40, seed=1), []
+
+    def matvec(v: torch.Tensor) -> torch.Tensor:
+        vectors.append(v.clone())
+        return a @ v
+
+    result = gmres(matvec, b, rtol=1e-9, max_iters=500)
+    assert result.weights is not None
+    torch.testing.assert_close(result.weights @ torch.stack(vectors), result.x)
+    assert gmres(matvec, b, rtol=1e-9, max_iters=500, restart=4).weights is None  # of the last cycle only
+
+
 def test_gmres_goes_on_after_a_restart() -> None:
     a, b = torch.eye(40, dtype=torch.float64) + 0.4 * randn(40, 40) / 40**0.5, randn(40, seed=1)
     matvec = Counted(a)

@@ -60,3 +60,22 @@ def test_the_next_systems_start_from_the_last_ones() -> None:
     assert stats.n_vjp == cost + 1
     torch.testing.assert_close(again, first, rtol=0, atol=1e-5)
     torch.testing.assert_close(sums[0], p.T @ first, rtol=0, atol=1e-5)
+
+
+def test_inputs_are_pulled_along_only_while_solves_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs time that no count shows: after a long solve they wait for the end of the next."""
+    asked: list[bool] = []
+    pull = Products.of_all
+
+    def of_all(self: Products, v: Tensor, inputs: tuple[Tensor, ...] | None = None) -> object:
+        asked.append(inputs is None)
+        return pull(self, v, inputs)
+
+    monkeypatch.setattr(Products, "of_all", of_all)
+    linear = Transposed(1e-12, Stats())
+    for strength, expected in ((0.7, FEW + 2), (0.7, 2), (1e-3, 2)):
+        asked.clear()
+        linear.before = []
+        linear.solve(system(strength, linear.stats)[0], normal(N, seed=6), At())
+        assert sum(asked) == expected  # the guess, those of a solve that might be short, the one at the end
+    assert linear.few

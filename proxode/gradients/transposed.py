@@ -153,7 +153,8 @@ class Transposed:
         if solved.weights is None or len(parts) < solved.iterations:
             return solved, products.of_all(solved.x)[1]
         weights = solved.weights.tolist()
-        return solved, [_combined(weights, each) for each in zip(*parts, strict=True)]
+        # An input that f does not depend on has no gradient in any of the products.
+        return solved, [None if each[0] is None else combine(None, weights, each) for each in zip(*parts, strict=True)]
 
     def _guess(self, g: Tensor, at: Equation, unit: float) -> Tensor:
         """g plus what the neighbours moved: J^T u is smooth in time where u itself has jumps, from the outputs."""
@@ -196,13 +197,6 @@ def _dense(products: Products, g: Tensor) -> Tensor | None:
     matrix.diagonal().add_(1.0)
     u, info = torch.linalg.solve_ex(matrix, g)
     return u if int(info) == 0 and bool(torch.isfinite(u).all()) else None
-
-
-def _combined(weights: list[float], parts: tuple[Tensor | None, ...]) -> Tensor | None:
-    whole: Tensor | None = None
-    for weight, part in zip(weights, parts, strict=True):
-        whole = added(whole, None if part is None else weight * part)
-    return whole
 
 
 def added(a: Tensor | None, b: Tensor | None) -> Tensor | None:

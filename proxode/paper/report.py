@@ -9,6 +9,7 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,17 @@ import torch
 from .._version import __version__
 
 
-def provenance(seed: int) -> dict[str, Any]:
-    """Which code, on what kind of machine. Times mean nothing without it."""
+def provenance(seed: int | None, *packages: str, threads: int | None = None) -> dict[str, Any]:
+    """Which code, beside which packages, on what kind of machine. Times mean nothing without it."""
     return {
         "proxode": __version__,
         "torch": torch.__version__,
+        **{name: _version(name) for name in packages},
         "python": platform.python_version(),
         "system": platform.system(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": torch.get_num_threads() if threads is None else threads,
         "seed": seed,
         **commit(),
     }
@@ -47,23 +49,30 @@ def commit() -> dict[str, Any]:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True
-        )
+        command = ["git", "--no-optional-locks", *arguments]  # a measurement must not write to the index
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
 
 
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def write_json(path: Path, experiment: str, problem: dict[str, Any], rows: Sequence[Any], seed: int) -> None:
-    report = {
-        "experiment": experiment,
-        "provenance": provenance(seed),
-        "problem": problem,
-        "rows": [_finite(asdict(row)) for row in rows],
-    }
+    rows = [asdict(row) for row in rows]
+    write_report(
+        path, {"experiment": experiment, "provenance": provenance(seed), "problem": problem, "rows": rows}
+    )
+
+
+def write_report(path: Path, report: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    path.write_text(json.dumps(_finite(report), indent=2, allow_nan=False) + "\n")
 
 
 def _finite(value: Any) -> Any:

@@ -1,0 +1,219 @@
+"""Backward of `continuous`: the adjoint equation, solved from the last output to the first.
+
+Between two outputs that the loss depends on it is one solve, by the method and tolerances that were asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..loop import Plan, travel
+from ..norms import rms_norm
+from ..problem import Problem
+from ..solution import SolverError, Stats
+from ..structure import Structure
+from ..vector_field import number
+from .adjoint import AdjointField, Linearised, Path, solving_for_a
+from .captured import Captured
+from .replay import check_same
+from .transposed import non_finite
+
+CALLBACKS = ("callback_step", "callback_accept_step", "callback_reject_step")
+
+
+class Settings(Protocol):
+    """What was asked for the adjoint solve; None is as in the forward solve."""
+
+    @property
+    def method(self) -> Any: ...
+
+    @property
+    def rtol(self) -> Any: ...
+
+    @property
+    def atol(self) -> Any: ...
+
+    @property
+    def options(self) -> dict[str, Any] | None: ...
+
+
+class Sample(NamedTuple):
+    """f at one place of the solution."""
+
+    t: float
+    y: Tensor
+    value: Tensor
+
+
+def samples_of(problem: Problem, ys: list[Tensor]) -> list[Sample]:
+    """At the first output, the last and one between them."""
+    chosen = sorted({0, len(ys) // 2, len(ys) - 1})
+    places = [(number(problem.ts[i]), ys[i].detach()) for i in chosen]
+    return [Sample(t, y, problem.f(t, y)) for t, y in places]
+
+
+@dataclass(frozen=True)
+class AdjointSolve:
+    """Backward: from the last output to the first, one adjoint solve for each interval between them."""
+
+    problem: Problem
+    plan: Plan
+    settings: Settings
+    captured: Captured
+    trajectory: Path
+    times: bool  # do they want a gradient?
+    samples: list[Sample]  # of f along the way, by which backward knows that it is still the same function
+    unit: float = 1.0  # of a and q
+
+    name = "continuous"
+
+    def backward(self, grads: Tensor) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
+        """The adjoint equation is linear: it is solved for the gradient over its size, so that an absolute tolerance
+        means the same whatever the scale of the loss, and small gradients do not drown in it."""
+        largest = float(grads.abs().max()) or 1.0
+        if not math.isfinite(largest):
+            bad = int((~torch.isfinite(grads)).any(-1).nonzero()[-1])
+            raise non_finite(self.problem.f.user_time(self.problem.ts[bad]))
+        size = largest * float(rms_norm(grads / largest).max() or 1.0)  # squares of small numbers underflow
+        a, of_times, of_captured = replace(self, unit=size)._backward(grads / size)
+        return a * size, None if of_times is None else of_times * size, [g * size for g in of_captured]
+
+    def _backward(self, grads: Tensor) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        f, ts = self.problem.f, [number(t) for t in self.problem.ts[: len(grads)]]
+        captured = self.captured.isolated()
+        along = Linearised(f, self.trajectory, captured)
+        a = torch.zeros_like(grads[0])
+        q = [torch.zeros(x.shape, dtype=a.dtype, device=a.device) for x in captured.all]
+        of_times = torch.zeros(len(self.problem.ts), dtype=torch.float64, device=grads.device)
+        with f.stats.counting_backward(), torch.no_grad():
+            self._check_same()
+            # Only outputs that the loss depends on are stops: a multistep method has to start again at each.
+            stops = [0, *(i for i in range(1, len(ts)) if bool(grads[i].any()))]
+            for before, i in zip(reversed(stops[:-1]), reversed(stops[1:]), strict=True):
+                a = a + grads[i]
+                if self.times:
+                    of_times[i] = _product(grads[i], f(ts[i], self.trajectory(ts[i])))
+                a, q = self._interval(along, ts[before : i + 1], a, q)
+            if self.times and bool(a.any()):
+                of_times[0] = -_product(a, f(ts[0], self.problem.y0))
+        of_captured = [g.to(x) if x.is_complex() else g.real.to(x) for g, x in zip(q, captured.all, strict=True)]
+        return a + grads[0], of_times if self.times else None, of_captured
+
+    def _check_same(self) -> None:
+        """f at a few places, against what it was there in the solve."""
+        f = self.problem.f
+        for t, y, value in self.samples:
+            check_same(f(t, y), value, f.user_time(t))
+
+    def _interval(
+        self, along: Linearised, ts: list[float], a: Tensor, q: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """(a, q) at the first of ts from those at the last; a method without a step size steps along them."""
+        whole = self._adjoint_problem(along, ts[-1], ts[0], a, q)
+        field = AdjointField(along, Structure.of(a), parameters=False)
+        alone = replace(
+            whole, f=field, y0=a, structure=field.structure, ts=tuple(-t for t in reversed(ts)),
+            rtol=_first(whole.rtol, a), atol=_first(whole.atol, a), norm=rms_norm,
+        )  # fmt: skip
+        options = self.settings.options
+        if options is not None:
+            options = {name: value for name, value in options.items() if name != "norm"}
+        plan = self.plan.again(alone, self.settings.method, options)
+        path, failure = travel(
+            whole, plan.method.restarting(), plan.controller, solving_for_a(plan.solve, field),
+            max_steps=min(plan.max_steps, self.plan.max_steps),
+        )  # fmt: skip
+        if failure is not None:
+            raise SolverError(replace(failure, detail=f"in the adjoint solve of backward; {failure.detail}"), None)
+        parts = whole.structure.restore(path.ys[-1])
+        return parts[0], list(parts[1:])
+
+    def _adjoint_problem(self, along: Linearised, t1: float, t0: float, a: Tensor, q: list[Tensor]) -> Problem:
+        forward, settings = self.problem, self.settings
+        structure = Structure.of((a, *q))
+        y0 = structure.flatten((a, *q))
+        return replace(
+            forward,
+            f=AdjointField(along, structure, parameters=True),
+            y0=y0,
+            ts=(-t1, -t0),
+            user_ts=torch.tensor([forward.f.user_time(t1), forward.f.user_time(t0)], dtype=torch.float64),
+            rtol=_tolerance("adjoint_rtol", settings.rtol, forward.rtol, len(y0)),
+            atol=_tolerance("adjoint_atol", settings.atol, forward.atol, len(y0)),
+            norm=self._norm(along, structure),
+            structure=structure,
+            stats=Stats(),
+            stops=tuple(sorted(-s for s in forward.stops)),
+            jumps=tuple(sorted(-s for s in forward.jumps)),
+            callbacks=self._callbacks(along),
+        )
+
+    def _norm(self, along: Linearised, structure: Structure) -> Callable[[Tensor], Tensor]:
+        norm = (self.settings.options or {}).get("norm")
+        if norm is not None and norm != "seminorm" and not callable(norm):
+            raise TypeError(f"`norm` in adjoint_options must be 'seminorm' or a function, not {norm!r}")
+        if callable(norm):
+            zero = torch.zeros_like(self.problem.y0)
+
+            def users(x: Tensor) -> Tensor:
+                a, *q = structure.restore(x)
+                return torch.as_tensor(norm(self._augmented(zero, a, q))).abs().reshape(1)
+
+            return users
+
+        def worst(x: Tensor) -> Tensor:
+            a, *q = structure.parts(x)
+            size = self.problem.norm(a)
+            return size if norm == "seminorm" else torch.stack([size, *map(rms_norm, q)]).amax(0)
+
+        return worst
+
+    def _augmented(self, y: Tensor, a: Tensor, q: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The state of torchdiffeq's adjoint: `(t, y, adj_y, *adj_params)`, y and adj_y as tuples if y0 was one."""
+        t = torch.zeros((), dtype=a.dtype, device=a.device)
+        restore = self.problem.structure.restore
+        if self.problem.structure.is_tuple:
+            return t, *restore(y), *restore(a), *q
+        return t, restore(y), restore(a), *q
+
+    def _callbacks(self, along: Linearised) -> dict[str, Callable[..., Any]]:
+        func = along.f.func
+        found = {name: getattr(func, f"{name}_adjoint") for name in CALLBACKS if hasattr(func, f"{name}_adjoint")}
+
+        def told(callback: Callable[..., Any]) -> Callable[..., Any]:
+            def call(t: Tensor, parts: tuple[Tensor, ...], dt: Tensor) -> None:
+                inner = -float(t) if along.f.reverse else float(t)
+                a, *q = (part * self.unit for part in parts)
+                callback(t, self._augmented(along.path(inner), a, q), dt)
+
+            return call
+
+        return {name: told(callback) for name, callback in found.items()}
+
+
+def _tolerance(name: str, given: Any, forward: float | Tensor, size: int) -> float | Tensor:
+    """One for each component of (a, q): as the forward solve has it for y, the smallest for the rest."""
+    if given is not None:
+        if isinstance(given, Tensor) and given.numel() == 1:
+            given = float(given)
+        if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0.0:
+            raise ValueError(f"`{name}` must be a number that is not negative, not {given!r}")
+        return float(given)
+    if not isinstance(forward, Tensor):
+        return forward
+    return torch.cat([forward, forward.min().expand(size - len(forward))])
+
+
+def _product(g: Tensor, slope: Tensor) -> Tensor:
+    """The change of the loss when the state moves along a slope."""
+    return torch.vdot(g, slope).real if g.is_complex() else torch.dot(g, slope)
+
+
+def _first(tol: float | Tensor, a: Tensor) -> float | Tensor:
+    return tol[: len(a)] if isinstance(tol, Tensor) else tol
