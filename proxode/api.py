@@ -178,7 +178,8 @@ def _save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
         raise TypeError("`save_at` must be a one-dimensional floating torch.Tensor of times")
     save_at = save_at.to(torch.float64)
     for end in ends:  # an end that was rounded to float32 is still that end
-        save_at = torch.where((save_at - end).abs() <= SNAP * (ends[1] - ends[0]).abs(), end, save_at)
+        near = SNAP * torch.minimum(end.abs(), (ends[1] - ends[0]).abs())
+        save_at = torch.where((save_at - end).abs() <= near, end, save_at)
     low, high = sorted((number(ends[0]), number(ends[1])))
     if not bool(((save_at >= low) & (save_at <= high)).all()):
         raise ValueError(f"`save_at` must lie between t0 and t1, {number(ends[0]):g} and {number(ends[1]):g}")

@@ -36,6 +36,8 @@ SOLVE_OPTIONS = tuple(
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
 WEIGHT = 0.0
+LEAST_RTOL = 10.0  # ulp: an error of a step that can still be told from rounding
+OF_MOVE_ADAPTIVE = 0.1
 KAPPA_ADAPTIVE = 0.3  # the same where steps are rejected by their error, which includes that of the solve
 BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave of the gradient; no error test follows it
 
@@ -67,6 +69,7 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
     fixed = not method.adaptive or (gridded and (strict or method.implicit))
     _refuse(method, options, fixed, strict)
     method = _with_settings(method, options)
+    share = _share(problem, method) if method.implicit and not fixed else 1.0
     controller: Controller
     if fixed:
         controller = FixedGrid(make_grid(problem, options.get("step_size"), options.get("grid_constructor")))
@@ -74,12 +77,20 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
         settings = {name: options[name] for name in STEPPING if name in options}
         kind = settings.pop("controller", method.steering)
         plain = {name: v.item() if isinstance(v, Tensor) and v.numel() == 1 else v for name, v in settings.items()}
-        controller = Adaptive(kind, **plain)
+        controller = Adaptive(kind, share=share, **plain)
     solve: Solve = _no_equations
     tol, backward_rtol = None, _backward_rtol(problem, None)
     if method.implicit:
-        solve, tol, backward_rtol = _make_solve(problem, options, method.adaptive and not fixed)
+        solve, tol, backward_rtol = _make_solve(problem, options, None if fixed else share)
     return Plan(method, controller, solve, tol, backward_rtol, again)
+
+
+def _share(problem: Problem, method: Method) -> float:
+    """The part of the tolerance that one step may use. Errors of N steps add up, and N grows as tol^(-1/(p+1)) at order p:
+    with as small a share the error of the whole solve stays proportional to the tolerance (Shampine 1989)."""
+    rtol = float(problem.rtol.min()) if isinstance(problem.rtol, Tensor) else problem.rtol
+    share = rtol ** (1.0 / (method.implicit_order + 1))
+    return min(1.0, max(share, LEAST_RTOL * torch.finfo(problem.y0.dtype).eps / rtol)) if rtol > 0 else 1.0
 
 
 def _backward_rtol(problem: Problem, inner_tol: float | None) -> float:
@@ -190,7 +201,7 @@ def _constructed(problem: Problem, grid_constructor: Callable[..., Any]) -> tupl
 # The inner solves
 
 
-def _make_solve(problem: Problem, options: dict[str, Any], adaptive: bool) -> tuple[Solve, float, float]:
+def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) -> tuple[Solve, float, float]:
     lr, eta = (_positive(name, options.get(name)) for name in ("inner_lr", "inner_eta"))
     if lr is not None and eta is not None:
         raise ValueError("`inner_lr` and `inner_eta` exclude each other (lr = eta / gamma): give one of them")
@@ -217,8 +228,8 @@ def _make_solve(problem: Problem, options: dict[str, Any], adaptive: bool) -> tu
         scale = scale.clamp(min=max(numbers.eps * float(scale.max()), numbers.tiny**0.25))
         if kind == "update":
             return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
-        if adaptive:
-            return Stop(KAPPA_ADAPTIVE / weight**WEIGHT, kind, scale, problem.norm, max_iters, believing=True)
+        if share is not None:
+            return Stop(KAPPA_ADAPTIVE * share, kind, scale, problem.norm, max_iters, believing=True, of_move=OF_MOVE_ADAPTIVE)
         return Stop(KAPPA, kind, scale, problem.norm, max_iters, of_move=OF_MOVE)
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:

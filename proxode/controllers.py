@@ -30,6 +30,11 @@ class Outcome(NamedTuple):
     switch: int | None = None
     others: tuple[tuple[int, float], ...] = ()
 
+    def over(self, share: float) -> Outcome:
+        """The same for a tolerance of which a step may only use a share."""
+        others = tuple((order, ratio / share) for order, ratio in self.others)
+        return self._replace(ratio=self.ratio / share, others=others)
+
 
 @dataclass(frozen=True)
 class FixedGrid:
@@ -70,7 +75,7 @@ ROUNDING = 1e-9
 CONTROLLERS = ("pi", "integral", "paper", "order")
 BIAS, BIAS_UP = 3.0, 6.0  # by which errors at the present order (or a lower), and at a higher, are taken for larger
 STEADY = (1.0, 1.2)  # a multistep method keeps its step where the change would be less
-GROWTH = 2.0  # of the steps of a multistep method above order 1
+GROWTH = {2: 2.0, 3: 1.6, 4: 1.4, 5: 1.3}  # of the steps of a multistep method
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ class Adaptive:
     first_step: float | None = None
     min_step: float = 0.0
     max_step: float = math.inf
+    share: float = 1.0  # part of the tolerance that the error of one step may be, at the orders above zero
 
     retries: ClassVar[bool] = True
 
@@ -120,6 +126,8 @@ class Adaptive:
 
     def next(self, t0: Time, t1: Time, outcome: Outcome, state: AdaptiveState) -> Decision:
         """After a step from t0 to t1."""
+        if outcome.order != 0:
+            outcome = outcome.over(self.share)
         if self.kind == "order" and outcome.order != 0:
             return self._next_with_order(t0, t1, outcome, state)
         h, (ratio, order, *_) = number(t1) - number(t0), outcome
@@ -161,7 +169,7 @@ class Adaptive:
             return shorter._replace(order=order)
         if STEADY[0] < factor < STEADY[1] or (state.rejected and factor > 1.0):
             factor = 1.0
-        h_next = h * min(max(factor, self.dfactor), self.ifactor if own == 1 else min(self.ifactor, GROWTH))
+        h_next = h * min(max(factor, self.dfactor), min(self.ifactor, GROWTH.get(own, self.ifactor)))
         if h < state.h * (1.0 - ROUNDING):  # a stop had cut the step short
             h_next = max(h_next, state.h)
         h_next = self._clamp(h_next)

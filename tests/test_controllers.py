@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from proxode.controllers import Adaptive, AdaptiveState, Outcome, FixedGrid
+from proxode.controllers import Adaptive, AdaptiveState, FixedGrid, Outcome
 from proxode.loop import integrate
 from proxode.methods import Method, Step
 from proxode.problem import make_problem

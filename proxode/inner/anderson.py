@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..norms import two_norm
@@ -14,6 +13,9 @@ from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 from .gradient import first_lr
 from .secants import Secants
+
+FORGET = 0.99  # of the stiffness that was met, per iteration: f may become milder
+MISLED = 2.0  # growth of the residual beyond what old pairs promised, at which they are forgotten
 
 
 class AndersonState(NamedTuple):
@@ -26,6 +28,7 @@ class AndersonState(NamedTuple):
     bar: tuple[Tensor, Tensor] | None = None  # the point with the least residual by what is known, and that residual
     checking: bool = False  # the point proposed last was that one
     surprise: float = 1.0  # how wrong such a prediction was, as part of what it promised
+    own: int = 0  # pairs of this equation, the newest ones
 
 
 class Learned(NamedTuple):
@@ -69,10 +72,13 @@ class Anderson(InnerSolver):
         if state.checking and state.bar is not None:
             off, promised = float(two_norm(r - state.bar[1])), max(state.first - float(two_norm(state.bar[1])), 1e-300)
             surprise = max(off / promised, 0.5 * min(surprise, 1.0))
+        own = state.own
+        if state.bar is not None and float(two_norm(r)) > MISLED * float(two_norm(state.bar[1])) and own < secants.count:
+            secants = secants.newest(own)
         if z is not state.z and bool((z != state.z).any()):
             if secants.count >= self.memory + self.recycle:
-                secants = Secants(secants.rows, secants.gram).compressed(gamma, self.recycle)
-            secants = secants.add(z - state.z, f - state.f)
+                secants, own = secants.compressed(gamma, self.recycle), 0
+            secants, own = secants.add(z - state.z, f - state.f), own + 1
         bar = z, r
         if secants.count:
             z_bar, _, r_bar = secants.least_residual(z, f, r, gamma)
@@ -80,7 +86,7 @@ class Anderson(InnerSolver):
         done = float(two_norm(bar[1])) <= 0.5 * state.goal
         proposed = bar[0] if done else bar[0] - state.lr * bar[1]
         self._teach(equation.f, secants, gamma, surprise)
-        return proposed, AndersonState(z, f, secants, state.lr, state.goal, state.first, bar, done, surprise)
+        return proposed, AndersonState(z, f, secants, state.lr, state.goal, state.first, bar, done, surprise, own)
 
     def shortcut(self, state: AndersonState) -> tuple[Tensor, Tensor] | None:
         """The point with the least residual, where that can be believed unseen."""
@@ -92,6 +98,6 @@ class Anderson(InnerSolver):
 
     def _teach(self, f: VectorField, secants: Secants, gamma: float, surprise: float) -> None:
         before: Learned | None = f.learned.get(self.name)
-        stiffness = max(secants.stiffness, 0.0 if before is None else 0.9 * before.stiffness)
+        stiffness = max(secants.stiffness, 0.0 if before is None else FORGET * before.stiffness)
         f.learned[self.name] = Learned(secants, stiffness, surprise)
         f.learned["stiffness"] = stiffness

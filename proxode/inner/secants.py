@@ -47,6 +47,12 @@ class Secants(NamedTuple):
         gram[:, m, :, :] = products.permute(2, 0, 1)
         return Secants(rows, gram.reshape(2 * (m + 1), 2 * (m + 1)))
 
+    def newest(self, count: int) -> Secants:
+        """Without all but the `count` newest."""
+        m = self.count
+        kept = torch.cat([torch.arange(m - count, m), torch.arange(2 * m - count, 2 * m)])
+        return Secants(self.rows[:, m - count :], self.gram[kept][:, kept])
+
     def residual_gram(self, gamma: float) -> Tensor:
         """Products of the rows `dz - gamma df` with each other."""
         ss, sf, fs, ff = self._blocks()

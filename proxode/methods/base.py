@@ -59,6 +59,11 @@ class Method:
         raise NotImplementedError
 
     @property
+    def implicit_order(self) -> int:
+        """The highest order of its implicit steps."""
+        return self.order
+
+    @property
     def error_power(self) -> int:
         """The power of the step that the error estimate follows."""
         return self.order + 1
