@@ -28,7 +28,7 @@ class Problem:
     factor: Tensor  # of each component: the absolute tolerance is this times tol
     kind: str = "small"  # "small": only dense linear algebra is of interest; "large": matrix-free too
     exact: Callable[[Tensor], Tensor] | None = None  # the solution at given times, `(len(t), n)`, where it is known
-    reference: str = "Radau"  # the method of SciPy that makes the reference where it is not
+    reference: str = "tight"  # how the reference is made where it is not (see `references.WAYS`)
     t0: float = 0.0
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from proxode.paper.report import provenance
 
 from . import shown
 from .peers import SOLVERS, Limits, Solver, measure
-from .references import BOUND, CACHE, TOL, reference
+from .references import CACHE, WAYS, prepare, reference
 from .rows import OtherRun, Report, Row, Task, chosen, fill
 from .stiff_problems import SEED, Problem, all_problems
 
@@ -198,7 +199,7 @@ def main(
         "counting": COUNTING,
         "tolerances": list(tolerances),
         "limits": {"nfe": limits.nfe, "seconds": limits.seconds},
-        "reference": {"tol": TOL, "bound": BOUND},
+        "reference": asdict(WAYS["tight"]),
         "problems": [{"name": p.name, "title": p.title, "size": p.size, "kind": p.kind, "t": [p.t0, p.t1]}
                      for p in problems.values()],
     }  # fmt: skip
@@ -208,9 +209,7 @@ def main(
         console.print(f"[red]{error}[/red]", highlight=False)
         raise typer.Exit(2) from None
     picked = [problems[name] for name in chosen(problem, problems)]
-    for p in picked:
-        with console.status(f"the reference of {p.title}"):
-            reference(p, cache)
+    prepare(picked, cache, console)
     todo = tasks(picked, report, solver, tolerances, cache, limits)
     fill(report, todo, console, lambda key: f"{key['problem']}, {key['solver']}, {key['tol']:.0e}")
     finish(report, console)
