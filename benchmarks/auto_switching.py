@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +34,7 @@ def tasks(problems: list[Problem], cache: Path, limits: Limits) -> list[Task]:
     def make(p: Problem, method: str, tol: float) -> Row:
         return measure(SOLVERS[method], p, reference(p, cache), tol, limits)
 
-    return [({"problem": p.name, "solver": method, "tol": tol}, lambda p=p, m=method, tol=tol: make(p, m, tol))
+    return [({"problem": p.name, "solver": method, "tol": tol}, partial(make, p, method, tol))
             for p in problems for tol in TOLERANCES for method in METHODS]  # fmt: skip
 
 

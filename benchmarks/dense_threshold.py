@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -70,8 +71,7 @@ def tasks(families: list[str], sizes: tuple[int, ...], cache: Path, limits: Limi
         p = FAMILIES[family](size)
         return measure(SOLVERS[solver], p, reference(p, cache), tol, limits)
 
-    return [({"family": family, "size": size, "tol": tol, "solver": solver},
-             lambda family=family, size=size, solver=solver, tol=tol: make(family, size, solver, tol))
+    return [({"family": family, "size": size, "tol": tol, "solver": solver}, partial(make, family, size, solver, tol))
             for family in families for tol in TOLERANCES for size in sizes for solver in SOLVERS]  # fmt: skip
 
 

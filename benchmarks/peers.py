@@ -154,7 +154,7 @@ def algebra(solver: Solver, problem: Problem) -> str:
 def measure(solver: Solver, problem: Problem, exact: Array, tol: float, limits: Limits) -> dict[str, Any]:
     """One row: cost and errors. A solve that fails is a row as well."""
     outcome, f, seconds, repeats = _best(solver, problem, tol, limits)
-    row = {
+    row: dict[str, Any] = {
         "problem": problem.name, "solver": solver.label, "library": solver.library,
         "algebra": algebra(solver, problem), "tol": tol, "status": outcome.status, "message": outcome.message,
         "nfe": f.nfe if outcome.nfe is None else outcome.nfe, "calls": f.calls, "seconds": seconds,

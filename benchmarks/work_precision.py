@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +54,7 @@ def tasks(problems: list[Problem], report: Report, only: str, tolerances: tuple[
         for solver in (solver for solver in solvers_for(problem) if solver.label in labels):
             for tol in sorted(tolerances, reverse=True):
                 key = {"problem": problem.name, "solver": solver.label, "tol": tol}
-                made.append((key, lambda p=problem, s=solver, tol=tol: one(report, s, p, tol, cache, limits)))
+                made.append((key, partial(one, report, solver, problem, tol, cache, limits)))
     return made
 
 
