@@ -37,8 +37,8 @@ bench-gradients: $(STAMP)
 	mv docs/results/*.png docs/images/
 	$(BIN)/python tools/paste_gradients.py
 
-# The numbers and pictures of docs/adaptive.md, beside CVODE, SciPy and torchdiffeq: an hour on two slow cores. A run that
-# was killed goes on with `make bench-adaptive RESUME=--resume`.
+# The numbers and pictures of docs/adaptive.md, beside CVODE, SciPy and torchdiffeq: an hour and a half on a slow core.
+# A run that was killed goes on with `make bench-adaptive RESUME=--resume`.
 bench-adaptive: .venv/.bench
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.work_precision --out docs/results $(RESUME)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.auto_switching --out docs/results $(RESUME)
