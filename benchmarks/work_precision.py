@@ -180,7 +180,7 @@ def finish(report: Report, console: Console) -> None:
 
 def main(
     out: Annotated[Path, typer.Option(help="Folder for the JSON and the picture.")] = Path("benchmarks/results"),
-    quick: Annotated[bool, typer.Option("--quick", help="Two tolerances and low limits: three minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Two tolerances and low limits: five minutes.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from a report of the same code.")] = False,
     problem: Annotated[str, typer.Option(help="Only problems whose names contain one of these, with commas.")] = "",
     solver: Annotated[str, typer.Option(help="Only solvers whose names contain one of these, with commas.")] = "",

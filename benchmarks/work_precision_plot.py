@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from .shown import power
+
 # Distinct also to colour-blind readers (after Okabe and Ito): warm and strong is ours, cool or grey the others.
 STYLES: dict[str, tuple[str, str]] = {
     "proxode bdf, newton": ("#D55E00", "o"),
@@ -43,7 +45,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
         _failures(row[1], [r for r in report["rows"] if r["problem"] == name])
     _legend(figure, report["rows"])
     tolerances = report["tolerances"]
-    note = (f"Tolerances from {max(tolerances):.0e} to {min(tolerances):.0e}. The error is the largest at the output "
+    note = (f"Tolerances from {power(max(tolerances))} to {power(min(tolerances))}. The error is the largest at the output "
             "times, in units of the largest value of each component.")  # fmt: skip
     figure.text(0.075, 0.12 / height, note, fontsize=8, color="#555555", va="bottom")
     figure.savefig(path)
