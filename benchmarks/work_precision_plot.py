@@ -44,9 +44,9 @@ def draw(report: dict[str, Any], path: Path) -> None:
         row[0].set_title(titles[name], loc="left", fontsize=10.5)
         _failures(row[1], [r for r in report["rows"] if r["problem"] == name])
     _legend(figure, report["rows"])
-    tolerances = report["tolerances"]
-    note = (f"Tolerances from {power(max(tolerances))} to {power(min(tolerances))}. The error is the largest at the output "
-            "times, in units of the largest value of each component.")  # fmt: skip
+    loosest, tightest = max(report["tolerances"]), min(report["tolerances"])
+    note = (f"Tolerances from {power(loosest)} to {power(tightest)}. The error is the largest at the output times, in "
+            "units of the largest value of each component.")  # fmt: skip
     figure.text(0.075, 0.12 / height, note, fontsize=8, color="#555555", va="bottom")
     figure.savefig(path)
 
