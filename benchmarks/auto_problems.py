@@ -57,7 +57,7 @@ def auto_problems() -> tuple[Problem, ...]:
     known = {p.name: p for p in stiff.all_problems()}
     easy: dict[str, Any] = {"reference": "explicit"}
     return (
-        known["robertson_short"],
+        known["robertson"],
         known["van_der_pol"],
         problem("van_der_pol_100", "Van der Pol, μ = 100", stiff.van_der_pol(1e2), state(2, 0), equal_times(200.0)),
         problem("van_der_pol_1", "Van der Pol, μ = 1", stiff.van_der_pol(1.0), state(2, 0), equal_times(20.0), **easy),

@@ -124,15 +124,15 @@ def diffusion(points: int = 128) -> Problem:
 
 
 def all_problems() -> tuple[Problem, ...]:
-    long, short = (10.0 ** torch.linspace(-4, end, 21, dtype=torch.float64) for end in (11, 5))
+    decades = 10.0 ** torch.linspace(-4, 11, 21, dtype=torch.float64)
+    quiet = torch.tensor([t for t in range(100, 2001, 100) if t not in (800, 1600)], dtype=torch.float64)
     return (
         diffusion(),
-        problem("van_der_pol", "Van der Pol, μ = 1000", van_der_pol(1e3), state(2, 0), equal_times(2e3)),
-        # The second concentration is never above 4e-5: it has an absolute tolerance of its own size.
-        # From 1e6 on the first is small beside its own. Below zero the equations explode, and whether a solver ends
-        # there is luck: up to 1e5 they can be compared.
-        problem("robertson_short", "Robertson, t to 1e5", robertson, state(1, 0, 0), short, (1.0, 1e-5, 1.0)),
-        problem("robertson", "Robertson, t to 1e11", robertson, state(1, 0, 0), long, (1.0, 1e-5, 1.0)),
+        # Not at the jumps (t = 807, 1614), where an error of 1e-3 in time is one of 1 in the state.
+        problem("van_der_pol", "Van der Pol, μ = 1000", van_der_pol(1e3), state(2, 0), quiet),
+        # The tolerances of CVODE's own example, (1e-8, 1e-14, 1e-6) at rtol = 1e-4. With larger ones the first two
+        # concentrations may fall below zero, where the equations explode: then it is luck who gets through.
+        problem("robertson", "Robertson, t to 1e11", robertson, state(1, 0, 0), decades, (1e-4, 1e-10, 1e-2)),
         problem("brusselator", "Brusselator, 200 unknowns", brusselator(100), brusselator_start(100),
                 equal_times(10.0), kind="large"),
         problem("allen_cahn", "Allen-Cahn, 128 points", allen_cahn(128), noise(128, 0.5), equal_times(20.0),

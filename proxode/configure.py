@@ -35,9 +35,8 @@ SOLVE_OPTIONS = tuple(
 
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
-WEIGHT = 0.0
 LEAST_RTOL = 10.0  # ulp: an error of a step that can still be told from rounding
-OF_MOVE_ADAPTIVE = 0.1
+OF_MOVE_ADAPTIVE = 0.1  # the same where an error test follows
 KAPPA_ADAPTIVE = 0.3  # the same where steps are rejected by their error, which includes that of the solve
 BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave of the gradient; no error test follows it
 
@@ -86,8 +85,8 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
 
 
 def _share(problem: Problem, method: Method) -> float:
-    """The part of the tolerance that one step may use. Errors of N steps add up, and N grows as tol^(-1/(p+1)) at order p:
-    with as small a share the error of the whole solve stays proportional to the tolerance (Shampine 1989)."""
+    """The part of the tolerance that one step may use. The errors of N steps add up, and N grows as tol^(-1/(p+1)) at
+    order p: with a share as small as 1/N the error of the whole solve stays in proportion to the tolerance."""
     rtol = float(problem.rtol.min()) if isinstance(problem.rtol, Tensor) else problem.rtol
     share = rtol ** (1.0 / (method.implicit_order + 1))
     return min(1.0, max(share, LEAST_RTOL * torch.finfo(problem.y0.dtype).eps / rtol)) if rtol > 0 else 1.0
@@ -220,7 +219,7 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
     if max_iters is not None and (isinstance(max_iters, bool) or not isinstance(max_iters, int) or max_iters < 1):
         raise ValueError(f"`inner_max_iters` must be a positive integer, not {max_iters!r}")
 
-    def make_stop(anchor: Tensor, guess: Tensor, weight: float) -> Stop:
+    def make_stop(anchor: Tensor, guess: Tensor) -> Stop:
         if tol is not None:
             return Stop(tol, kind, max_iters=max_iters)
         scale = tolerance_scale(problem.rtol, problem.atol, anchor, guess)
@@ -229,11 +228,12 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
         if kind == "update":
             return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
         if share is not None:
-            return Stop(KAPPA_ADAPTIVE * share, kind, scale, problem.norm, max_iters, believing=True, of_move=OF_MOVE_ADAPTIVE)
+            tight, move = KAPPA_ADAPTIVE * share, OF_MOVE_ADAPTIVE
+            return Stop(tight, kind, scale, problem.norm, max_iters, believing=True, of_move=move)
         return Stop(KAPPA, kind, scale, problem.norm, max_iters, of_move=OF_MOVE)
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
-        stop = make_stop(equation.anchor, guess, equation.weight)
+        stop = make_stop(equation.anchor, guess)
         for inner in inner_for(equation):
             result = solve_equation(inner, equation, guess, stop)
             if result.converged:

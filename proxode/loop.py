@@ -153,11 +153,12 @@ class Walk:
     def begin(self, start: Place | None = None) -> Failure | None:
         problem, method = self.problem, self.method
         self.t, self.y = problem.ts[0], problem.y0
-        self.history = method.init(problem.f, self.t, self.y) if start is None else start.history
+        span = number(problem.ts[-1]) - number(self.t)
+        self.history = method.init(problem.f, self.t, self.y, span) if start is None else start.history
         slope = getattr(self.history, "slope", None)
         if slope is not None and not _all_finite(slope):
             return _located(Status.NON_FINITE, problem, self.t, self.t, f"method {method.name}: f at the first time")
-        first = _first_step(problem, method, self.controller, slope)
+        first = _first_step(problem, method.first_power(self.history), self.controller, slope)
         _, self.t1, self.state, self.order = self.controller.start(self.t, first)
         last = problem.ts[-1]
         self.stops = [*(s for s in problem.stops if number(self.t) < s < number(last)), last]
@@ -193,7 +194,10 @@ class Walk:
 
     def _accept(self, t1: Time, step: Step) -> None:
         problem = self.problem
-        problem.stats.n_accepted += 1
+        stats = problem.stats
+        stats.n_accepted += 1
+        if step.by is not None and (not stats.switches or stats.switches[-1][1] != step.by):
+            stats.switches.append((problem.f.user_time(self.t), step.by))
         problem.notify("callback_accept_step", self.t, self.y, t1)
         self.t, self.y, self.history = t1, step.y1, step.history
         if number(t1) in problem.jumps:
@@ -205,14 +209,14 @@ class Walk:
         return Place(self.t, self.y, self.history, self.problem.f.memory, step.order)
 
 
-def _first_step(problem: Problem, method: Method, controller: Controller, slope: Tensor | None) -> float:
+def _first_step(problem: Problem, power: int, controller: Controller, slope: Tensor | None) -> float:
     if not isinstance(controller, Adaptive):
         return 0.0
     if controller.first_step is not None:
         return controller.first_step
     t0, span = problem.ts[0], number(problem.ts[-1]) - number(problem.ts[0])
     slope = problem.f(t0, problem.y0) if slope is None else slope
-    power, rtol, atol = method.error_power, problem.rtol, problem.atol
+    rtol, atol = problem.rtol, problem.atol
     return first_step(problem.f, number(t0), problem.y0.detach(), slope.detach(), power, rtol, atol, problem.norm, span)
 
 

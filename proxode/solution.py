@@ -99,6 +99,7 @@ class Stats:
     n_jvp: int = 0
     n_vjp: int = 0
     n_jac: int = 0
+    switches: list[tuple[float, str]] = field(default_factory=list)  # times from which `auto` took which method
     backward: bool = field(default=False, repr=False, compare=False)  # which of the two nfe is counting
 
     def count(self, kind: str, number: int = 1) -> None:
@@ -118,7 +119,7 @@ class Stats:
             self.backward = before
 
 
-COUNTERS = tuple(f.name for f in fields(Stats) if f.name != "backward")
+COUNTERS = tuple(f.name for f in fields(Stats) if f.name not in ("switches", "backward"))
 
 
 class Recording:

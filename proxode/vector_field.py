@@ -64,7 +64,7 @@ class VectorField:
         self.ladder = ["forward", "double_backward"]  # ways to make products, the present one first
         self.last_gain: float | None = None  # what `gain` measured last in this solve
         self._gain_age = 0
-        self.learned: dict[str, Any] = {}  # what inner solvers keep from one equation for the next; never changed in place
+        self.learned: dict[str, Any] = {}  # what inner solvers keep for the next equation; no value is changed in place
         self.unseen: tuple[float, Tensor] | None = None  # a place where the value of f had no graph, though y had one
         self._clock: tuple[Any, Tensor] | None = None
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer

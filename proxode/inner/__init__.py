@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from torch import Tensor
 
 from .anderson import Anderson
-from .base import InnerResult, InnerSolver, Stop, solve_equation
+from .base import Goal, InnerResult, InnerSolver, Stop, solve_equation
 from .conjugate import FletcherReeves
 from .equation import ImplicitEquation
 from .fixed_point import FixedPoint
@@ -59,6 +59,7 @@ __all__ = [
     "Anderson",
     "FixedPoint",
     "FletcherReeves",
+    "Goal",
     "GradientDescent",
     "ImplicitEquation",
     "InnerResult",

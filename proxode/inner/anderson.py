@@ -73,14 +73,14 @@ class Anderson(InnerSolver):
             off, promised = float(two_norm(r - state.bar[1])), max(state.first - float(two_norm(state.bar[1])), 1e-300)
             surprise = max(off / promised, 0.5 * min(surprise, 1.0))
         own = state.own
-        if state.bar is not None and float(two_norm(r)) > MISLED * float(two_norm(state.bar[1])) and own < secants.count:
+        if state.bar is not None and float(two_norm(r)) > MISLED * float(two_norm(state.bar[1])):
             secants = secants.newest(own)
         if z is not state.z and bool((z != state.z).any()):
-            if secants.count >= self.memory + self.recycle:
+            if secants.pairs >= self.memory + self.recycle:
                 secants, own = secants.compressed(gamma, self.recycle), 0
             secants, own = secants.add(z - state.z, f - state.f), own + 1
         bar = z, r
-        if secants.count:
+        if secants.pairs:
             z_bar, _, r_bar = secants.least_residual(z, f, r, gamma)
             bar = z_bar, r_bar
         done = float(two_norm(bar[1])) <= 0.5 * state.goal

@@ -22,7 +22,6 @@ class ImplicitEquation:
     t: Time
     anchor: Tensor
     gamma: Time
-    weight: float = 1.0  # part of an error in z that the step's error estimate sees
 
     def image(self, z: Tensor) -> Tensor:
         value = self.f(self.t, z)
@@ -63,4 +62,4 @@ class ImplicitEquation:
 
     def detached(self) -> ImplicitEquation:
         """The same equation for the iterations, which autograd does not follow."""
-        return ImplicitEquation(self.f, number(self.t), self.anchor.detach(), number(self.gamma), self.weight)
+        return ImplicitEquation(self.f, number(self.t), self.anchor.detach(), number(self.gamma))

@@ -20,8 +20,7 @@ SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
 FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may leave
 LARGEST_FORCING = 0.5
 SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up
-GOOD = 0.2  # one that is trusted in the next equations
-LONGEST_TRUST = 7
+GOOD = 0.2  # one that is trusted in the next equation, unseen; in no more, for f may have become milder since
 TINY = 1e-300
 
 
@@ -71,8 +70,7 @@ class Factors(NamedTuple):
     lu: Tensor
     pivots: Tensor
     rate: float = 1.0  # by which an iteration with it shrinks the error
-    trusted: int = 0  # equations for which that is taken for granted, until it is measured again
-    trust: int = 0  # what `trusted` was set to when it was measured
+    trusted: bool = False  # is that taken for granted in the next equation?
 
     @staticmethod
     def of(jacobian: Tensor, gamma: float, rate: float = 1.0) -> Factors | None:
@@ -119,8 +117,8 @@ class Newton(InnerSolver):
         gamma = number(equation.gamma)
         if known is not None and known.gamma != gamma:
             made = Factors.of(known.jacobian, gamma)
-            known = None if made is None else made._replace(rate=known.rate, trusted=known.trusted, trust=known.trust)
-        return ChordState(goal, z, r, (z, r), known, rate=known.rate if known and known.trusted > 0 else 1.0)
+            known = None if made is None else made._replace(rate=known.rate, trusted=known.trusted)
+        return ChordState(goal, z, r, (z, r), known, rate=known.rate if known and known.trusted else 1.0)
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState) -> tuple[Tensor, ChordState]:
         if state.here and state.move is not None and state.length > SHORTEST:
@@ -134,8 +132,7 @@ class Newton(InnerSolver):
             first = state.move is None
             rate = state.rate if first else size / max(state.size * state.length, TINY)
             if math.isfinite(size) and state.length == 1.0 and (first or rate < SLOW):
-                factors = state.factors._replace(trusted=state.factors.trusted - 1) if first else self._measured(
-                    state.factors, rate)
+                factors = state.factors._replace(trusted=False) if first else self._measured(state.factors, rate)
                 rate = rate if first else factors.rate
                 equation.f.learned[self.name] = factors
                 return z - move, state._replace(z=z, r=r, factors=factors, move=move, size=size, here=False, rate=rate)
@@ -144,9 +141,8 @@ class Newton(InnerSolver):
         return self._with_new_jacobian(equation, z, r, state)
 
     def _measured(self, factors: Factors, rate: float) -> Factors:
-        """The rate was seen: a good one is trusted for longer each time."""
-        trust = min(2 * factors.trust + 1, LONGEST_TRUST) if rate < GOOD else 0
-        return factors._replace(rate=max(0.3 * factors.rate, rate), trust=trust, trusted=trust)
+        """With the rate that was seen; it is not forgotten at once that it was worse."""
+        return factors._replace(rate=max(0.3 * factors.rate, rate), trusted=rate < GOOD)
 
     def _with_new_jacobian(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState

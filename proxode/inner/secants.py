@@ -23,7 +23,7 @@ class Secants(NamedTuple):
     gram: Tensor  # (2 m, 2 m), float64, on the host
 
     @property
-    def count(self) -> int:
+    def pairs(self) -> int:
         return self.rows.shape[1]
 
     @staticmethod
@@ -37,7 +37,7 @@ class Secants(NamedTuple):
         """With one pair more, of length one in dz."""
         size = two_norm(dz)
         new = torch.stack([dz, df]) / size
-        m = self.count
+        m = self.pairs
         rows = torch.cat([self.rows, new.unsqueeze(1)], 1)
         products = (rows.reshape(2 * (m + 1), -1) @ new.mT).double().cpu()  # all rows with the new two
         gram = torch.zeros(2, m + 1, 2, m + 1, dtype=torch.float64)
@@ -49,7 +49,7 @@ class Secants(NamedTuple):
 
     def newest(self, count: int) -> Secants:
         """Without all but the `count` newest."""
-        m = self.count
+        m = self.pairs
         kept = torch.cat([torch.arange(m - count, m), torch.arange(2 * m - count, 2 * m)])
         return Secants(self.rows[:, m - count :], self.gram[kept][:, kept])
 
@@ -59,7 +59,7 @@ class Secants(NamedTuple):
         return ss - gamma * (sf + fs) + gamma * gamma * ff
 
     def _blocks(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        m = self.count
+        m = self.pairs
         g = self.gram
         return g[:m, :m], g[:m, m:], g[m:, :m], g[m:, m:]
 
@@ -71,7 +71,7 @@ class Secants(NamedTuple):
         keep = values > CUT * torch.finfo(z.dtype).eps * values[-1]
         vectors = unit[:, None] * vectors[:, keep]
         inverse = (vectors / values[keep]) @ vectors.mT
-        m = self.count
+        m = self.pairs
         flat = self.rows.reshape(2 * m, -1)
         for _ in range(2):  # once more: the Gram matrix halves the digits
             products = (flat @ r).double().cpu()
@@ -83,7 +83,7 @@ class Secants(NamedTuple):
     def compressed(self, gamma: float, count: int) -> Secants:
         """The `count` directions of the span on which I - gamma J is smallest: the slow ones, which take the most
         iterations to find again."""
-        ss, _, _, ff = self._blocks()
+        ss = self._blocks()[0]
         values, vectors = torch.linalg.eigh(ss)
         keep = values > CUT * torch.finfo(self.rows.dtype).eps * values[-1]
         white = vectors[:, keep] / values[keep].sqrt()
@@ -97,4 +97,4 @@ class Secants(NamedTuple):
     def stiffness(self) -> float:
         """The largest |df| / |dz|."""
         ss, _, _, ff = self._blocks()
-        return float((ff.diagonal() / ss.diagonal()).max().sqrt()) if self.count else 0.0
+        return float((ff.diagonal() / ss.diagonal()).max().sqrt()) if self.pairs else 0.0

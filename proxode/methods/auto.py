@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -13,22 +14,22 @@ from ..inner import Solve
 from ..interpolation import combine
 from ..norms import two_norm
 from ..vector_field import Time, VectorField, number
-from .base import Method, Step
+from .base import History, Method, Step
 from .explicit import ContinuousExtension, ExplicitHistory, ExplicitRungeKutta
-from .variable_bdf import BDFHistory, VariableBDF
+from .variable_bdf import VariableBDF
 
 EXPLICIT = 0  # what the order of an explicit step is called
-LIMIT = 3.0  # h rho near the end of the stability region of DOPRI5 (3.3)
+LIMIT = 2.2  # h rho near the end of the stability region of DOPRI5 (3.3)
 EVIDENCE = 3  # steps in a row at that limit, after which the problem is stiff
-EASY = 1.0  # h rho below which an explicit step of the length that BDF takes is safe
-PATIENCE = 8  # steps in a row of that kind, after which it is not stiff
-LONG = 2_000.0  # rho times the length of the interval: an explicit method might need as many steps
+EASY = 0.5  # h rho below which an explicit step of the length that BDF takes is safe
+PATIENCE = 100  # steps in a row of that kind, after which it is not stiff: a change is dear and gains little
+LONG = 1_000.0  # rho times the length of the interval, beyond which the first steps are those of BDF
 
 
 class AutoHistory(NamedTuple):
     """The points of BDF, kept up by explicit steps too, and the steps in a row that spoke for a change."""
 
-    points: BDFHistory
+    points: History
     evidence: int = 0
     rho: float = 0.0
 
@@ -54,8 +55,8 @@ class Auto(Method):
     that BDF goes on at the order that the explicit method leaves it.
     """
 
-    explicit: ExplicitRungeKutta = ExplicitRungeKutta()
-    implicit_part: VariableBDF = VariableBDF()
+    explicit: ExplicitRungeKutta = field(default_factory=ExplicitRungeKutta)
+    implicit_part: VariableBDF = field(default_factory=VariableBDF)
 
     implicit: ClassVar[bool] = True
     adaptive: ClassVar[bool] = True
@@ -73,8 +74,16 @@ class Auto(Method):
     def error_power(self) -> int:
         return self.explicit.error_power
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor) -> AutoHistory:
-        return AutoHistory(self.implicit_part.init(f, t0, y0)._replace(order=EXPLICIT))
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0) -> AutoHistory:
+        """A long way at this stiffness starts with BDF: there is little to lose if it was a mistake."""
+        points = self.implicit_part.init(f, t0, y0)
+        with torch.no_grad():
+            rho = f.gain(t0, y0.detach(), points.slope.detach()) if points.slope is not None else 0.0
+        long = math.isfinite(span) and rho * span > LONG
+        return AutoHistory(points._replace(order=1 if long else EXPLICIT), rho=rho)
+
+    def first_power(self, history: AutoHistory) -> int:
+        return (self.explicit if history.points.order == EXPLICIT else self.implicit_part).error_power
 
     def after_jump(self, history: AutoHistory) -> AutoHistory:
         order = min(history.points.order, 1)
@@ -98,7 +107,7 @@ class Auto(Method):
         if switch is not None:
             following = AutoHistory(step.history)
         retry = history._replace(points=step.retry)
-        return replace(step, history=following, retry=retry, switch=switch)
+        return replace(step, history=following, retry=retry, switch=switch, by=self.implicit_part.name)
 
     def _explicit_step(
         self, f: VectorField, t0: Time, t1: Time, history: AutoHistory, solve: Solve, side: int
@@ -110,7 +119,7 @@ class Auto(Method):
         limited = (number(t1) - number(t0)) * rho > LIMIT
         evidence = history.evidence + 1 if limited else max(0, history.evidence - 1)
         count = self.implicit_part.max_order + 2
-        following = BDFHistory(
+        following = History(
             (t1, *points.ts)[:count], (step.y1, *points.ys)[:count], step.history.slope, EXPLICIT, points.since + 1
         )
         switch = None
@@ -118,8 +127,9 @@ class Auto(Method):
             switch, evidence = max(1, min(len(following.ts) - 2, 3)), 0
         retry = history._replace(points=points._replace(slope=step.retry.slope))
         return replace(
-            step, history=AutoHistory(following, evidence, rho), retry=retry, order=EXPLICIT, switch=switch
-        )
+            step, history=AutoHistory(following, evidence, rho), retry=retry, order=EXPLICIT, switch=switch,
+            by=self.explicit.name,
+        )  # fmt: skip
 
     @torch.no_grad()
     def _radius(self, step: Step, y0: Tensor, h: float) -> float:

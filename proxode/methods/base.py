@@ -40,6 +40,7 @@ class Step:
     order: int | None = None
     switch: int | None = None  # the order that the method itself wants for the next step
     neighbours: tuple[Neighbour, ...] = ()
+    by: str | None = None  # the name of the method that made it, where there are several
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,12 @@ class Method:
         """The power of the step that the error estimate follows."""
         return self.order + 1
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor) -> Any:
+    def first_power(self, history: Any) -> int:
+        """The same for the first step from this history."""
+        return self.error_power
+
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0) -> Any:
+        """`span` is how far the solve is to go."""
         raise NotImplementedError
 
     def step(self, f: VectorField, t0: Time, t1: Time, history: Any, solve: Solve, side: int = 0) -> Step:
@@ -93,14 +99,17 @@ class Method:
 
 
 class History(NamedTuple):
-    """The last points of a proximal method, newest first, and f at the newest where it is known."""
+    """The last points of a proximal method, newest first, and f at the newest where it is known; where the order varies,
+    that of the next step and the number of steps since it was chosen."""
 
     ts: tuple[Time, ...]
     ys: tuple[Tensor, ...]
     slope: Tensor | None = None
+    order: int = 1
+    since: int = 0
 
     def push(self, t: Time, y: Tensor, slope: Tensor | None, length: int) -> History:
-        return History((t, *self.ts)[:length], (y, *self.ys)[:length], slope)
+        return History((t, *self.ts)[:length], (y, *self.ys)[:length], slope, self.order, self.since + 1)
 
     @property
     def states(self) -> tuple[Tensor, ...]:
@@ -110,9 +119,8 @@ class History(NamedTuple):
     def rebuilt(self, states: Sequence[Tensor], time: Callable[[Time], Time]) -> History:
         """The same with other states, and every time passed through `time`."""
         count = len(self.ys)
-        return History(
-            tuple(map(time, self.ts)), tuple(states[:count]), states[count] if self.slope is not None else None
-        )
+        slope = states[count] if self.slope is not None else None
+        return self._replace(ts=tuple(map(time, self.ts)), ys=tuple(states[:count]), slope=slope)
 
     def extrapolate(self, t: Time, points: int) -> Tensor:
         """The polynomial through the newest `points` points, at t: a guess that a stiff f cannot blow up."""
@@ -153,7 +161,7 @@ class Proximal(Method):
         wanted = 1 if self.predictor == "previous" else min(self.order + 1, 4)
         return max(wanted, self.order + 1) if self.estimating else wanted
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor) -> History:
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0) -> History:
         return History((t0,), (y0,), f(t0, y0) if self.estimating else None)
 
     def started(self, f: VectorField, t0: Time, history: History, side: int) -> History:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..interpolation import combine
-from .tableaus import Matrix
+from .order_conditions import Matrix
 
 
 def local_error(

@@ -66,7 +66,7 @@ class ExplicitRungeKutta(Method):
     def adaptive(self) -> bool:  # type: ignore[override]
         return self.tableau.b_error is not None
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor) -> ExplicitHistory:
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0) -> ExplicitHistory:
         return ExplicitHistory(y0, f(t0, y0) if self.adaptive else None)  # the first step size needs it
 
     def after_jump(self, history: ExplicitHistory) -> ExplicitHistory:

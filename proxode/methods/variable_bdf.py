@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..inner import ImplicitEquation, Solve
-from ..interpolation import Lagrange, combine
+from ..interpolation import Lagrange, combine, lagrange_weights
 from ..vector_field import Time, VectorField, beside, number
-from .base import Neighbour, Proximal, Step, slope_after
+from .base import History, Neighbour, Proximal, Step, slope_after
 from .bdf import BDF, MAX_ORDER, bdf_coefficients
-
-
-class BDFHistory(NamedTuple):
-    """The last points, newest first, f at the newest where it is known, the order for the next step, and the steps
-    since that was chosen."""
-
-    ts: tuple[Time, ...]
-    ys: tuple[Tensor, ...]
-    slope: Tensor | None = None
-    order: int = 1
-    since: int = 0
-
-    @property
-    def states(self) -> tuple[Tensor, ...]:
-        return self.ys if self.slope is None else (*self.ys, self.slope)
-
-    def rebuilt(self, states: Sequence[Tensor], time: Callable[[Time], Time]) -> BDFHistory:
-        count = len(self.ys)
-        slope = states[count] if self.slope is not None else None
-        return self._replace(ts=tuple(map(time, self.ts)), ys=tuple(states[:count]), slope=slope)
 
 
 @dataclass(frozen=True)
@@ -68,17 +48,14 @@ class VariableBDF(Proximal):
     def error_power(self) -> int:
         return 2  # of the first step
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor) -> BDFHistory:
-        return BDFHistory((t0,), (y0,), f(t0, y0))
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0) -> History:
+        return History((t0,), (y0,), f(t0, y0))
 
-    def after_jump(self, history: BDFHistory) -> BDFHistory:
-        return BDFHistory(history.ts[:1], history.ys[:1])
-
-    def with_order(self, history: BDFHistory, order: int) -> BDFHistory:
+    def with_order(self, history: History, order: int) -> History:
         order = min(order, self.max_order)
         return history if order == history.order else history._replace(order=order, since=0)
 
-    def step(self, f: VectorField, t0: Time, t1: Time, history: BDFHistory, solve: Solve, side: int = 0) -> Step:
+    def step(self, f: VectorField, t0: Time, t1: Time, history: History, solve: Solve, side: int = 0) -> Step:
         if len(history.ts) == 1 and history.slope is None:
             history = history._replace(slope=f(beside(t0, side, history.ys[0].dtype), history.ys[0]))
         k = min(history.order, len(history.ts))
@@ -86,12 +63,12 @@ class VariableBDF(Proximal):
         anchor = combine(None, weights, history.ys[:k])
         times = [number(t) for t in (t1, *history.ts)]
         weight = error_part(times, k)
-        equation = ImplicitEquation(f, beside(t1, -side, anchor.dtype), anchor, gamma, weight)
+        equation = ImplicitEquation(f, beside(t1, -side, anchor.dtype), anchor, gamma)
         predicted = self._predicted(t1, history, k)
         result = solve(equation, predicted if self.predictor == "extrapolate" else history.ys[0].detach())
         z = result.z
         ts, ys = (t1, *history.ts), (z, *history.ys)
-        following = BDFHistory(
+        following = History(
             ts[: self.max_order + 2], ys[: self.max_order + 2], slope_after(equation, result), k, history.since + 1
         )
         if not result.converged:
@@ -103,16 +80,16 @@ class VariableBDF(Proximal):
             z, following, Lagrange(ts[: k + 1], ys[: k + 1]), error, retry=history, order=k, neighbours=neighbours
         )
 
-    def _predicted(self, t1: Time, history: BDFHistory, k: int) -> Tensor:
+    def _predicted(self, t1: Time, history: History, k: int) -> Tensor:
         """The polynomial of degree k through what is known; from one point along the slope."""
         with torch.no_grad():
             if len(history.ts) == 1 and history.slope is not None:
                 h = number(t1) - number(history.ts[0])
                 return torch.add(history.ys[0].detach(), history.slope.detach(), alpha=h)
             nodes = [number(t) for t in history.ts[: k + 1]]
-            return combine(None, lagrange(number(t1), nodes), [y.detach() for y in history.ys[: k + 1]])
+            return combine(None, lagrange_weights(number(t1), nodes), [y.detach() for y in history.ys[: k + 1]])
 
-    def _neighbours(self, times: list[float], ys: tuple[Tensor, ...], following: BDFHistory) -> list[Neighbour]:
+    def _neighbours(self, times: list[float], ys: tuple[Tensor, ...], following: History) -> list[Neighbour]:
         """Only after k + 1 steps at order k: the points must have settled to it."""
         k = following.order
         if following.since <= k:
@@ -142,6 +119,3 @@ def difference_error(times: Sequence[float], ys: Sequence[Tensor], k: int) -> Te
     weights = [size / math.prod(a - b for j, b in enumerate(nodes) if j != i) for i, a in enumerate(nodes)]
     return combine(None, weights, [y.detach() for y in ys[: k + 2]])
 
-
-def lagrange(t: float, nodes: Sequence[float]) -> list[float]:
-    return [math.prod((t - b) / (a - b) for j, b in enumerate(nodes) if j != i) for i, a in enumerate(nodes)]
