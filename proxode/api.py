@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from .configure import DOOR_OPTIONS, SOLVE_OPTIONS, choose_gradient, configure
+from .controllers import Adaptive
 from .gradients import Continuous, Gradient, refuse_transforms
 from .inner import InnerSolver
 from .methods import Method, method_of
 from .problem import SNAP, make_problem
-from .solution import Solution, SolverError, new_stats
+from .solution import Solution, SolverError, Status, new_stats
 from .vector_field import number
 
 Func = Callable[..., Any]
@@ -225,6 +226,8 @@ def _run(
     plan = replace(configure(problem, method, options, strict=strict), max_steps=max_steps, dense=dense)
     solution = gradient.solve(problem, plan)
     solution.inner_tol = plan.inner_tol
+    if solution.status is Status.SUCCESS and problem.raised and isinstance(plan.controller, Adaptive):
+        solution.status = Status.TOLERANCE_RAISED
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution

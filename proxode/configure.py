@@ -18,7 +18,7 @@ from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inne
 from .loop import Plan
 from .methods import ExplicitRungeKutta, Method, Proximal, method_of
 from .norms import tolerance_scale
-from .problem import SNAP, Problem
+from .problem import LEAST_RTOL, SNAP, Problem
 from .vector_field import Time, number
 
 GRID = ("step_size", "grid_constructor")
@@ -35,7 +35,6 @@ SOLVE_OPTIONS = tuple(
 
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
-LEAST_RTOL = 10.0  # ulp: an error of a step that can still be told from rounding
 OF_MOVE_ADAPTIVE = 0.1  # the same where an error test follows
 KAPPA_ADAPTIVE = 0.3  # the same where steps are rejected by their error, which includes that of the solve
 BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave of the gradient; no error test follows it
@@ -63,9 +62,10 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
     options = {name: value for name, value in options.items() if value is not None}
     options.pop("dtype", None)  # torchdiffeq's dtype of the time, which is float64 here
     gridded = any(name in options for name in GRID)
-    if method.implicit and not gridded:
-        method = method.adapting()
-    fixed = not method.adaptive or (gridded and (strict or method.implicit))
+    # torchdiffeq's adaptive methods ignore a grid (GRAND passes one to dopri5), and so does the default there.
+    fixed = gridded and (strict or isinstance(method, Proximal))
+    method = method.stepping() if fixed else method.adapting()
+    fixed = fixed or not method.adaptive
     _refuse(method, options, fixed, strict)
     method = _with_settings(method, options)
     share = _share(problem, method) if method.implicit and not fixed else 1.0
@@ -89,7 +89,7 @@ def _share(problem: Problem, method: Method) -> float:
     order p: with a share as small as 1/N the error of the whole solve stays in proportion to the tolerance."""
     rtol = float(problem.rtol.min()) if isinstance(problem.rtol, Tensor) else problem.rtol
     share = rtol ** (1.0 / (method.implicit_order + 1))
-    return min(1.0, max(share, LEAST_RTOL * torch.finfo(problem.y0.dtype).eps / rtol)) if rtol > 0 else 1.0
+    return min(1.0, max(share, LEAST_RTOL * torch.finfo(problem.y0.dtype).eps / rtol))
 
 
 def _backward_rtol(problem: Problem, inner_tol: float | None) -> float:

@@ -38,8 +38,8 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class FixedGrid:
-    """Steps between given times. Nothing is rejected: what cannot be solved ends the solve. The orders are given too
-    where steps are taken again; else a method of variable order takes the one with the least error."""
+    """Steps between given times. Nothing is rejected: what cannot be solved ends the solve. Where steps of a method of
+    variable order are taken again, their orders are given too."""
 
     grid: tuple[Time, ...]
     orders: tuple[int | None, ...] | None = None
@@ -55,14 +55,7 @@ class FixedGrid:
 
     def next(self, t0: Time, t1: Time, outcome: Outcome, state: int) -> Decision:
         state = min(state + 1, len(self.grid) - 1)
-        return Decision(True, self.grid[state], state, self._order(outcome, state))
-
-    def _order(self, outcome: Outcome, state: int) -> int | None:
-        if self.orders is not None:
-            return self.orders[state - 1]
-        if outcome.order is None:
-            return None
-        return min(((outcome.ratio, outcome.order), *((ratio, order) for order, ratio in outcome.others)))[1]
+        return Decision(True, self.grid[state], state, None if self.orders is None else self.orders[state - 1])
 
 
 class AdaptiveState(NamedTuple):

@@ -16,6 +16,10 @@ class Status(Enum):
     """How a solve ended. Each member carries its message and what to try."""
 
     SUCCESS = ("the solve reached the last time", "")
+    TOLERANCE_RAISED = (
+        "the solve reached the last time, with rtol raised to what the dtype of the state carries",
+        "use float64 for a smaller one",
+    )
     MAX_STEPS = (
         "the number of steps reached its limit",
         "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, or, if the problem is stiff, "
@@ -77,7 +81,8 @@ class Status(Enum):
 
     @property
     def ok(self) -> bool:
-        return self is Status.SUCCESS
+        """Was the last time reached?"""
+        return self in (Status.SUCCESS, Status.TOLERANCE_RAISED)
 
 
 @dataclass

@@ -70,6 +70,10 @@ class Auto(Method):
     def order(self) -> int:
         return self.explicit.order
 
+    def stepping(self) -> Method:
+        """BDF: of steps that are given, nobody knows whether an explicit method would be stable."""
+        return self.implicit_part.stepping()
+
     @property
     def error_power(self) -> int:
         return self.explicit.error_power

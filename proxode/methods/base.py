@@ -90,7 +90,11 @@ class Method:
         return history
 
     def adapting(self) -> Method:
-        """The form of the method that estimates its error."""
+        """The form of the method that estimates its error, for steps as long as that allows."""
+        return self
+
+    def stepping(self) -> Method:
+        """The form of the method for steps between given times."""
         return self
 
     def restarting(self) -> Method:
@@ -99,8 +103,8 @@ class Method:
 
 
 class History(NamedTuple):
-    """The last points of a proximal method, newest first, and f at the newest where it is known; where the order varies,
-    that of the next step and the number of steps since it was chosen."""
+    """The last points of a proximal method, newest first, and f at the newest where it is known; where the order
+    varies, that of the next step and the number of steps since it was chosen."""
 
     ts: tuple[Time, ...]
     ys: tuple[Tensor, ...]

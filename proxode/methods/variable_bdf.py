@@ -44,6 +44,9 @@ class VariableBDF(Proximal):
     def order(self) -> int:
         return self.max_order
 
+    def stepping(self) -> BDF:
+        return BDF(self.predictor, max_order=self.max_order)
+
     @property
     def error_power(self) -> int:
         return 2  # of the first step
