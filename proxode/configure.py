@@ -81,7 +81,13 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
     tol, backward_rtol = None, _backward_rtol(problem, None)
     if method.implicit:
         solve, tol, backward_rtol = _make_solve(problem, options, None if fixed else share)
-    return Plan(method, controller, solve, tol, backward_rtol, again)
+    return Plan(method, controller, solve, tol, backward_rtol, _accuracy(problem, options, share), again)
+
+
+def _accuracy(problem: Problem, options: dict[str, Any], share: float) -> Callable[[Tensor], Tensor | float]:
+    if options.get("inner_tol") is not None:
+        return lambda y: float(options["inner_tol"])
+    return lambda y: KAPPA_ADAPTIVE * share * tolerance_scale(problem.rtol, problem.atol, y)
 
 
 def _share(problem: Problem, method: Method) -> float:

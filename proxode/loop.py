@@ -34,6 +34,7 @@ class Place:
     history: Any
     memory: Any = None  # what the vector field has learned so far
     order: int | None = None  # of the step that led here
+    recycled: bool = False  # did inner solvers have more than that, which is not kept?
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Plan:
     solve: Solve  # of one equation, without a graph
     inner_tol: float | None  # the tolerance of the inner solves: absolute if it was given, else in units of rtol, atol
     backward_rtol: float  # what a linear solve in backward may leave, relative
+    accuracy: Callable[[Tensor], Tensor | float]  # how well equations are solved, by component of the state
     again: Callable[..., Plan]  # (problem, method, options): a plan for another problem, such as an adjoint
     max_steps: int = 2**31 - 1
     dense: bool = False
@@ -125,10 +127,12 @@ def travel(
     while failure is None and not path.complete:
         step = walk.step()
         if isinstance(step, Failure):
-            return path, step
+            failure = step
+            break
         path.take(walk.t, step)
         if on_accept is not None:
             on_accept(walk.place(step))
+    problem.f.recycled.clear()  # large, and of no use to a backward that keeps f alive
     return path, failure
 
 
@@ -206,7 +210,8 @@ class Walk:
             self.stops.pop(0)
 
     def place(self, step: Step) -> Place:
-        return Place(self.t, self.y, self.history, self.problem.f.memory, step.order)
+        f = self.problem.f
+        return Place(self.t, self.y, self.history, f.memory, step.order, bool(f.recycled))
 
 
 def _first_step(problem: Problem, power: int, controller: Controller, slope: Tensor | None) -> float:

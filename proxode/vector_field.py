@@ -65,6 +65,7 @@ class VectorField:
         self.last_gain: float | None = None  # what `gain` measured last in this solve
         self._gain_age = 0
         self.learned: dict[str, Any] = {}  # what inner solvers keep for the next equation; no value is changed in place
+        self.recycled: dict[str, Any] = {}  # the same, but large: no place of a solve keeps a copy
         self.unseen: tuple[float, Tensor] | None = None  # a place where the value of f had no graph, though y had one
         self._clock: tuple[Any, Tensor] | None = None
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
@@ -105,9 +106,10 @@ class VectorField:
         return (*self.ladder,), self.last_gain, self._gain_age, dict(self.learned)
 
     def recall(self, memory: tuple[Any, ...]) -> None:
-        """Be again as when `memory` was taken, so that the same equations are solved in the same way."""
+        """Be again as when `memory` was taken, so that the same equations are solved in the same way: exactly, or where
+        something was recycled to the tolerance of the solves."""
         ladder, self.last_gain, self._gain_age, learned = memory
-        self.ladder, self.learned = list(ladder), dict(learned)
+        self.ladder, self.learned, self.recycled = list(ladder), dict(learned), {}
 
     def evaluate(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y), not counted."""

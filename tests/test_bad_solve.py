@@ -38,7 +38,6 @@ CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     "save_at against the direction": (
         {"t0": 1.0, "t1": 0.0, "save_at": torch.tensor([0.2, 0.5])}, ValueError, "`save_at` must be strictly monotone",
     ),
-    "a proximal method without steps": ({"step_size": None}, ValueError, "give `step_size`"),
     "a fixed method without steps": ({"step_size": None, "method": "rk4"}, ValueError, "give `step_size`"),
     "no steps": ({"max_steps": 0}, ValueError, "`max_steps` must be a positive integer"),
     "half a step": ({"max_steps": 1.5}, ValueError, "`max_steps` must be a positive integer"),

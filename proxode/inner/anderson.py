@@ -53,7 +53,7 @@ class Anderson(InnerSolver):
     name: ClassVar[str] = "anderson"
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> AndersonState:
-        known: Learned | None = equation.f.learned.get(self.name)
+        known: Learned | None = equation.f.recycled.get(self.name)
         if known is None or not known.secants.fits(z):
             known = Learned(Secants.none(z), 0.0, 1.0)
         size, gamma = float(two_norm(r).max()), abs(number(equation.gamma))
@@ -97,7 +97,7 @@ class Anderson(InnerSolver):
         return state.bar if believed else None
 
     def _teach(self, f: VectorField, secants: Secants, gamma: float, surprise: float) -> None:
-        before: Learned | None = f.learned.get(self.name)
+        before: Learned | None = f.recycled.get(self.name)
         stiffness = max(secants.stiffness, 0.0 if before is None else FORGET * before.stiffness)
-        f.learned[self.name] = Learned(secants, stiffness, surprise)
+        f.recycled[self.name] = Learned(secants, stiffness, surprise)
         f.learned["stiffness"] = stiffness
