@@ -98,15 +98,11 @@ def as_output(
     crossing: Crossing, ts: tuple[Time, ...], asked: list[bool]
 ) -> tuple[tuple[Time, ...], list[bool], Crossing]:
     """The output times with that of the crossing among them, whether each was asked for, and the crossing with its
-    row. A terminal one is the last."""
-    t = crossing.t
-    row = next((row for row, other in enumerate(ts) if number(other) >= t), len(ts))
-    if row < len(ts) and number(ts[row]) == t and isinstance(ts[row], Tensor):
-        t = math.nextafter(t, -math.inf)  # a time that wants a gradient moves, and this one does not
-    if row == len(ts) or number(ts[row]) != t:
-        ts, asked = (*ts[:row], t, *ts[row:]), [*asked[:row], False, *asked[row:]]
-    end = row + 1 if crossing.terminal else len(ts)
-    return ts[:end], asked[:end], replace(crossing, t=t, row=row)
+    row. A terminal one is the last. A time that was asked for and is the same stays beside it: it may want a gradient,
+    which that of the crossing does not."""
+    row = next((row for row, t in enumerate(ts) if number(t) > crossing.t), len(ts))
+    later = ([], []) if crossing.terminal else (list(ts[row:]), asked[row:])
+    return (*ts[:row], crossing.t, *later[0]), [*asked[:row], False, *later[1]], replace(crossing, row=row)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ def find_root(g: Callable[[float], float], a: float, b: float, ga: float, gb: fl
     more than bisection at the most. `ga` and `gb` are g at a and b, of different signs."""
     least = math.ulp(max(abs(a), abs(b)))
     rounds = max(math.ceil(math.log2((b - a) / (2.0 * least))), 0) + 1
-    push = 0.2 / (b - a)
+    push = 0.05 / (b - a)
     for j in range(rounds + 1):
         if ga == 0.0 or gb == 0.0 or b - a <= 2.0 * least:
             break
@@ -21,7 +21,7 @@ def find_root(g: Callable[[float], float], a: float, b: float, ga: float, gb: fl
         if not a <= secant <= b:  # values beyond what floats can divide
             secant = middle
         side = math.copysign(1.0, middle - secant)
-        move = push * (b - a) ** 2
+        move = max(push * (b - a) ** 2, least)  # less would leave the far end where it is
         t = secant + side * move if move <= abs(middle - secant) else middle
         late = max(least * 2.0 ** (rounds - j) - half, 0.0)  # how far from the middle is still on time
         t = t if abs(t - middle) <= late else middle - side * late

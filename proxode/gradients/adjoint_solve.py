@@ -99,7 +99,8 @@ class AdjointSolve:
                 a = a + grads[i]
                 if i in self.times:
                     of_times[i] = _product(grads[i], f(ts[i], self.trajectory(ts[i])))
-                a, q = self._interval(along, ts[before : i + 1], a, q)
+                if ts[before] < ts[i]:  # an event may be where another output is
+                    a, q = self._interval(along, list(dict.fromkeys(ts[before : i + 1])), a, q)
             if 0 in self.times and bool(a.any()):
                 of_times[0] = -_product(a, f(ts[0], self.problem.y0))
         of_captured = [g.to(x) if x.is_complex() else g.real.to(x) for g, x in zip(q, captured.all, strict=True)]
