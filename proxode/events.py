@@ -135,7 +135,7 @@ class Watch:
             if sign and _differ(sign, gb) and self.events[event].direction in (0, -sign):
                 t = find_root(lambda t, i=i: self._at(t, curve)[i], a, t1, ga, gb)  # type: ignore[misc]
                 if t - self.start > ROOM * math.ulp(self.start):
-                    found.append((max(t, math.nextafter(t0, t1)), event, component))
+                    found.append((t, event, component))
         return following, self._in_order(found, curve)
 
     def _in_order(self, found: list[tuple[float, int, int]], curve: Curve) -> list[Crossing]:
