@@ -95,8 +95,8 @@ class Tape:
         ts = (grid[0], *map(time, wanted), *(() if ends_at_output else grid[-1:]))
         problem = replace(self.problem, y0=y, ts=ts, stats=Stats(), callbacks={})
         path, failure = travel(
-            problem, self.plan.method, FixedGrid(grid, segment.orders), solve, max_steps=len(grid), dense=dense, start=place,
-            on_accept=lambda reached: places.__setitem__(slice(None), [reached]),
+            problem, self.plan.method, FixedGrid(grid, segment.orders), solve, max_steps=len(grid), dense=dense,
+            start=place, on_accept=lambda reached: places.__setitem__(slice(None), [reached]),
         )  # fmt: skip
         if failure is not None:
             raise RuntimeError(
