@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .controllers import Adaptive, Controller, Outcome, first_step
+from .event_gradients import at_events
+from .events import Crossing, Event, as_output, begin_watch
 from .inner import Solve
 from .interpolation import Interpolant, Pieces
 from .methods.base import Method, Step
@@ -54,34 +56,59 @@ class Plan:
 
 @dataclass
 class Trajectory:
-    """What has been reached so far: the outputs, and every step's interpolant where a dense result is wanted."""
+    """What has been reached so far: the outputs, and every step's interpolant where a dense result is wanted.
+
+    `problem` has the times of events that were found among its output times, and no others to look for."""
 
     problem: Problem
     dense: bool
+    events: tuple[Event, ...] = ()
     ys: list[Tensor] = field(default_factory=list)
+    found: list[Crossing] = field(default_factory=list)
+    asked: list[bool] = field(init=False)  # for each output time: by the user, or is it that of an event only?
     ends: list[float] = field(default_factory=list)
     steps: list[Interpolant] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.asked = [True] * len(self.problem.ts)
 
     @property
     def complete(self) -> bool:
         return len(self.ys) == len(self.problem.ts)
+
+    @property
+    def rows(self) -> list[int]:
+        """Of the times that the user asked for, among all output times."""
+        return [row for row, asked in enumerate(self.asked) if asked]
+
+    def meet(self, crossing: Crossing) -> None:
+        """An event becomes an output."""
+        ts, asked, crossing = as_output(crossing, self.problem.ts, self.asked)
+        self.problem, self.asked = replace(self.problem, ts=ts), asked
+        self.found.append(crossing)
 
     def take(self, t1: Time, step: Step) -> None:
         """The outputs up to t1."""
         end, ts = number(t1), self.problem.ts
         while not self.complete and number(ts[len(self.ys)]) <= end:
             t = ts[len(self.ys)]
-            free = isinstance(t, Tensor) and t is not t1  # its gradient is the slope of the interpolant
+            free = t is not t1 and (isinstance(t, Tensor) or isinstance(t1, Tensor))  # one may move without the other
             self.ys.append(step.y1 if number(t) == end and not free else step.interpolant.evaluate(t))
         if self.dense:
-            self.ends.append(end)
+            self.ends.append(min(end, number(ts[-1])))  # a terminal event is within the step
             self.steps.append(step.interpolant)
 
-    def solution(self, failure: Failure | None) -> Solution:
+    def solution(self, failure: Failure | None, ys: Tensor | None = None) -> Solution:
+        """`ys`: the outputs with a graph of their own, if they have one."""
         problem = self.problem
-        status = Status.SUCCESS if failure is None else failure.status
-        ts = problem.user_ts[: len(self.ys)]
-        return Solution(ts, problem.restore(self.ys), problem.stats, status, failure, dense=self._dense())
+        ended = any(crossing.terminal for crossing in self.found)
+        status = failure.status if failure is not None else Status.EVENT if ended else Status.SUCCESS
+        ys = torch.stack(self.ys) if ys is None else ys
+        rows = [row for row in self.rows if row < len(ys)]
+        asked = problem.structure.restore(ys if len(rows) == len(ys) else ys[rows], len(rows))
+        solution = Solution(problem.user_ts[: len(rows)], asked, problem.stats, status, failure, dense=self._dense())
+        solution.event_ts, solution.event_ys = at_events(self.events, self.found, ys, problem.f, problem.user_ts)
+        return solution
 
     @property
     def pieces(self) -> Pieces:
@@ -107,9 +134,7 @@ def integrate(
     on_accept: OnAccept | None = None,
 ) -> Solution:  # fmt: skip
     """Step from the first time to the last. Every outcome is a `Solution`, with the part that was reached."""
-    path, failure = travel(
-        problem, method, controller, solve, max_steps=max_steps, dense=dense, on_accept=on_accept
-    )
+    path, failure = travel(problem, method, controller, solve, max_steps=max_steps, dense=dense, on_accept=on_accept)
     return path.solution(failure)
 
 
@@ -119,16 +144,23 @@ def travel(
 ) -> tuple[Trajectory, Failure | None]:  # fmt: skip
     """The loop: what was reached, and why not more. `start` goes on from where a solve stood (at the first time);
     `on_accept` hears of every place that is reached."""
-    path = Trajectory(problem, dense, [problem.y0])
+    events = problem.events
+    path = Trajectory(replace(problem, events=()) if events else problem, dense, events, [problem.y0])
     if path.complete:
         return path, None
+    watch = begin_watch(events, problem.f, problem.ts[0], problem.y0) if events else None
     walk = Walk(problem, method, controller, solve, max_steps)
     failure = walk.begin(start)
     while failure is None and not path.complete:
+        t0 = walk.t
         step = walk.step()
         if isinstance(step, Failure):
             failure = step
             break
+        if watch is not None:
+            watch, found = watch.after(number(t0), number(walk.t), step.y1, step.interpolant.evaluate)
+            for crossing in found:
+                path.meet(crossing)
         path.take(walk.t, step)
         if on_accept is not None:
             on_accept(walk.place(step))

@@ -13,6 +13,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from .events import Event
 from .norms import Norm, rms_norm
 from .solution import Stats
 from .structure import Structure
@@ -41,6 +42,7 @@ class Problem:
     jumps: tuple[float, ...] = ()  # those of them where f is discontinuous
     callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)
     raised: bool = False  # was rtol below what the dtype carries?
+    events: tuple[Event, ...] = ()  # to look for
 
     @property
     def sign(self) -> float:
@@ -52,9 +54,6 @@ class Problem:
             where = torch.tensor(self.f.user_time(t0), dtype=torch.float64)
             dt = torch.tensor(number(t1) - number(t0), dtype=torch.float64)
             callback(where, self.structure.restore(y0), dt)
-
-    def restore(self, ys: list[Tensor]) -> Any:
-        return self.structure.restore(torch.stack(ys), len(ys))
 
 
 def make_problem(

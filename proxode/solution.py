@@ -20,6 +20,11 @@ class Status(Enum):
         "the solve reached the last time, with rtol raised to what the dtype of the state carries",
         "use float64 for a smaller one",
     )
+    EVENT = ("a terminal event ended the solve", "")
+    NO_EVENT = (
+        "no event was found",
+        "look at the signs of the event function along the solution: `solve` with a last time shows it",
+    )
     MAX_STEPS = (
         "the number of steps reached its limit",
         "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, or, if the problem is stiff, "
@@ -81,8 +86,7 @@ class Status(Enum):
 
     @property
     def ok(self) -> bool:
-        """Was the last time reached?"""
-        return self in (Status.SUCCESS, Status.TOLERANCE_RAISED)
+        return self in (Status.SUCCESS, Status.EVENT, Status.TOLERANCE_RAISED)
 
 
 @dataclass
@@ -195,6 +199,9 @@ class Solution:
 
     With `throw=False` a solve that could not go on returns what it reached: `status` says why it ended and
     `ts`, `ys` hold the output times that were passed.
+
+    `event_ts[k]` are the times at which event k was found, and `event_ys[k]` the states there, stacked in front. If
+    one of them was terminal, `status` is `Status.EVENT`.
     """
 
     ts: Tensor
@@ -204,6 +211,8 @@ class Solution:
     failure: Failure | None = None
     inner_tol: float | None = None
     dense: Callable[[Any], Any] | None = field(default=None, repr=False)
+    event_ts: tuple[Tensor, ...] = ()
+    event_ys: tuple[Any, ...] = ()
 
     def evaluate(self, t: Any) -> Any:
         """The state at a time t between the first and the last, or at each of several, stacked in front."""

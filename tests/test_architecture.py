@@ -17,11 +17,14 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 EDGE = ("paper", "cli", "__main__")  # what people run: it may use more than torch
 
 LAYERS = (
-    ("_version", "autocast", "norms", "solution", "structure"),
+    ("_version", "autocast", "norms", "roots", "solution", "structure"),
     ("vector_field",),
+    ("events",),
+    ("event_gradients",),
     ("problem", "linear", "interpolation"),
     ("inner",),
     ("methods", "controllers"),
+    ("endless",),
     ("loop",),
     ("gradients",),
     ("configure",),

@@ -128,12 +128,13 @@ def taped(problem: Problem, plan: Plan, limit: int | None) -> tuple[Trajectory, 
     flat = replace(problem, y0=problem.y0.detach(), ts=tuple(map(cut, problem.ts)))
     controller = plan.controller
     if isinstance(controller, FixedGrid):
-        controller = FixedGrid(tuple(map(cut, controller.grid)), controller.orders)
+        controller = replace(controller, grid=tuple(map(cut, controller.grid)))
     keeper, memory = Keeper(limit, times=[flat.ts[0]]), problem.f.memory
     path, failure = travel(
         flat, plan.method, controller, plan.solve, max_steps=plan.max_steps, dense=plan.dense, on_accept=keeper
     )
-    tape = Tape(flat, plan, tuple(_segments(flat, keeper)), memory, tuple(_linked(keeper.times, cut)))
+    segments = tuple(_segments(path.problem, keeper))
+    tape = Tape(path.problem, plan, segments, memory, tuple(_linked(keeper.times, cut)))
     return path, failure, tape
 
 
