@@ -22,19 +22,19 @@ class EqualSteps(FixedGrid):
         return replace(self, grid=tuple(map(number, self.grid)))
 
     def start(self, t0: Time, first_step: float) -> Decision:
-        return self._to_point(t0, 1, None)
+        return self._to_point(t0, 1)
 
     def next(self, t0: Time, t1: Time, outcome: Outcome, state: int) -> Decision:
         reached = number(t1) >= number(self._point(state)) - SNAP * self.h
-        return self._to_point(t1, state + reached, self._order(outcome, 1))
+        return self._to_point(t1, state + reached)
 
     def _point(self, i: int) -> Time:
         return self.grid[0] + i * self.h
 
-    def _to_point(self, t: Time, i: int, order: int | None) -> Decision:
+    def _to_point(self, t: Time, i: int) -> Decision:
         point = self._point(i)
         stops = (s for s in self.stops if number(t) < s <= number(point) + SNAP * self.h)
-        return Decision(True, next(stops, point), i, order)
+        return Decision(True, next(stops, point), i)
 
 
 def without_end(problem: Problem) -> Problem:
@@ -42,7 +42,7 @@ def without_end(problem: Problem) -> Problem:
     gets: nobody waits for an event beyond."""
     t0 = problem.ts[0]
     last = torch.finfo(problem.y0.dtype.to_real()).max ** 0.5
-    return replace(problem, ts=(t0, max(last, 2.0 * abs(number(t0)))))
+    return replace(problem, ts=(t0, max(last, 2.0 * abs(number(t0)))), endless=True)
 
 
 def nearby(problem: Problem, step_size: object) -> Problem:

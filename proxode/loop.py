@@ -189,7 +189,7 @@ class Walk:
     def begin(self, start: Place | None = None) -> Failure | None:
         problem, method = self.problem, self.method
         self.t, self.y = problem.ts[0], problem.y0
-        span = number(problem.ts[-1]) - number(self.t)
+        span = math.inf if problem.endless else number(problem.ts[-1]) - number(self.t)
         self.history = method.init(problem.f, self.t, self.y, span) if start is None else start.history
         slope = getattr(self.history, "slope", None)
         if slope is not None and not _all_finite(slope):

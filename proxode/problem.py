@@ -43,6 +43,7 @@ class Problem:
     callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)
     raised: bool = False  # was rtol below what the dtype carries?
     events: tuple[Event, ...] = ()  # to look for
+    endless: bool = False  # does the last time mean nothing?
 
     @property
     def sign(self) -> float:
