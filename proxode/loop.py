@@ -1,42 +1,23 @@
-"""The only loop over time: method.step, the controller accepts or rejects, outputs are taken, costs are booked."""
+"""The only loop over time: steps that were accepted, outputs and events, until the last time or a reason to stop."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
-from .controllers import Adaptive, Controller, Outcome, first_step
-from .event_gradients import at_events
-from .events import Crossing, Event, as_output, begin_watch
+from .controllers import Controller
+from .events import begin_watch
 from .inner import Solve
-from .interpolation import Interpolant, Pieces
-from .methods.base import Method, Step
-from .norms import tolerance_scale
+from .methods.base import Method
 from .problem import Problem
-from .solution import Failure, Solution, Status
-from .vector_field import Time, number
+from .solution import Failure, Solution
+from .trajectory import Trajectory
+from .vector_field import number
+from .walk import Place, Walk
 
-OnAccept = Callable[["Place"], None]
-
-UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
-NEARLY = 1e-9  # part of a step below which the rest of the way to a stop is not worth a step of its own
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a solve stands between two steps: with it the solve goes on exactly as it would have."""
-
-    t: Time
-    y: Tensor
-    history: Any
-    memory: Any = None  # what the vector field has learned so far
-    order: int | None = None  # of the step that led here
-    recycled: bool = False  # did inner solvers have more than that, which is not kept?
+OnAccept = Callable[[Place], None]
 
 
 @dataclass(frozen=True)
@@ -52,81 +33,6 @@ class Plan:
     again: Callable[..., Plan]  # (problem, method, options): a plan for another problem, such as an adjoint
     max_steps: int = 2**31 - 1
     dense: bool = False
-
-
-@dataclass
-class Trajectory:
-    """What has been reached so far: the outputs, and every step's interpolant where a dense result is wanted.
-
-    `problem` has the times of events that were found among its output times, and no others to look for."""
-
-    problem: Problem
-    dense: bool
-    events: tuple[Event, ...] = ()
-    ys: list[Tensor] = field(default_factory=list)
-    found: list[Crossing] = field(default_factory=list)
-    asked: list[bool] = field(init=False)  # for each output time: by the user, or is it that of an event only?
-    ends: list[float] = field(default_factory=list)
-    steps: list[Interpolant] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.asked = [True] * len(self.problem.ts)
-
-    @property
-    def complete(self) -> bool:
-        return len(self.ys) == len(self.problem.ts)
-
-    @property
-    def rows(self) -> list[int]:
-        """Of the times that the user asked for, among all output times."""
-        return [row for row, asked in enumerate(self.asked) if asked]
-
-    def meet(self, crossing: Crossing) -> None:
-        """An event becomes an output."""
-        ts, asked, crossing = as_output(crossing, self.problem.ts, self.asked)
-        self.problem, self.asked = replace(self.problem, ts=ts), asked
-        self.found.append(crossing)
-
-    def take(self, t1: Time, step: Step) -> None:
-        """The outputs up to t1."""
-        end, ts = number(t1), self.problem.ts
-        while not self.complete and number(ts[len(self.ys)]) <= end:
-            t = ts[len(self.ys)]
-            free = t is not t1 and (isinstance(t, Tensor) or isinstance(t1, Tensor))  # one may move without the other
-            self.ys.append(step.y1 if number(t) == end and not free else step.interpolant.evaluate(t))
-        if self.dense:
-            self.ends.append(min(end, number(ts[-1])))  # a terminal event is within the step
-            self.steps.append(step.interpolant)
-
-    def solution(self, failure: Failure | None, ys: Tensor | None = None) -> Solution:
-        """`ys`: the outputs with a graph of their own, if they have one."""
-        problem = self.problem
-        ended = any(crossing.terminal for crossing in self.found)
-        status = failure.status if failure is not None else Status.EVENT if ended else Status.SUCCESS
-        ys = torch.stack(self.ys) if ys is None else ys
-        rows = [row for row in self.rows if row < len(ys)]
-        asked = problem.structure.restore(ys if len(rows) == len(ys) else ys[rows], len(rows))
-        solution = Solution(problem.user_ts[: len(rows)], asked, problem.stats, status, failure, dense=self._dense())
-        solution.event_ts, solution.event_ys = at_events(self.events, self.found, ys, problem.f, problem.user_ts)
-        return solution
-
-    @property
-    def pieces(self) -> Pieces:
-        return Pieces(number(self.problem.ts[0]), tuple(self.ends), tuple(self.steps))
-
-    def _dense(self) -> Callable[[Any], Any] | None:
-        if not self.steps:
-            return None
-        problem, pieces = self.problem, self.pieces
-
-        def evaluate(t: Any) -> Any:
-            times = torch.as_tensor(t, dtype=torch.float64)
-            inner = times if problem.sign > 0 else -times
-            points = inner.reshape(-1).unbind() if inner.requires_grad else inner.reshape(-1).tolist()
-            ys = torch.stack([pieces.evaluate(point) for point in points])
-            return problem.structure.restore(ys, *times.shape)
-
-        return evaluate
 
 
 def integrate(
@@ -166,163 +72,3 @@ def travel(
             on_accept(walk.place(step))
     problem.f.recycled.clear()  # large, and of no use to a backward that keeps f alive
     return path, failure
-
-
-@dataclass
-class Walk:
-    """A solve in progress, one accepted step at a time."""
-
-    problem: Problem
-    method: Method
-    controller: Controller
-    solve: Solve
-    max_steps: int
-
-    t: Time = field(init=False)
-    y: Tensor = field(init=False)
-    history: Any = field(init=False)
-    t1: Time = field(init=False)  # where the next step should end
-    state: Any = field(init=False)  # of the controller
-    order: int | None = field(init=False)  # of the next step, where the method has a choice
-    stops: list[Time] = field(init=False)  # that no step may cross
-
-    def begin(self, start: Place | None = None) -> Failure | None:
-        problem, method = self.problem, self.method
-        self.t, self.y = problem.ts[0], problem.y0
-        span = math.inf if problem.endless else number(problem.ts[-1]) - number(self.t)
-        self.history = method.init(problem.f, self.t, self.y, span) if start is None else start.history
-        slope = getattr(self.history, "slope", None)
-        if slope is not None and not _all_finite(slope):
-            return _located(Status.NON_FINITE, problem, self.t, self.t, f"method {method.name}: f at the first time")
-        first = _first_step(problem, method.first_power(self.history), self.controller, slope)
-        _, self.t1, self.state, self.order = self.controller.start(self.t, first)
-        last = problem.ts[-1]
-        self.stops = [*(s for s in problem.stops if number(self.t) < s < number(last)), last]
-        return None
-
-    def step(self) -> Step | Failure:
-        """The next step that is accepted, after as many as are rejected, or why there is none."""
-        problem, method, controller, stats = self.problem, self.method, self.controller, self.problem.stats
-        while True:
-            t, y = self.t, self.y
-            t1 = _not_beyond(t, self.t1, self.stops[0]) if controller.retries else self.t1
-            given = t1 is self.stops[0] or not controller.retries
-            failure = _cannot_step(stats.n_steps, self.max_steps, t, t1, given=given)
-            if failure is not None:
-                return _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}")
-            if self.order is not None:
-                self.history = method.with_order(self.history, self.order)
-            problem.notify("callback_step", t, y, t1)
-            stats.n_steps += 1
-            step = method.step(problem.f, t, t1, self.history, self.solve, side=_side(problem, t, t1))
-            outcome = _outcome(problem, method, y, step)
-            if not controller.retries and not math.isfinite(outcome.ratio):
-                return _step_failure(problem, method, t, t1, y, step)
-            accept, self.t1, self.state, self.order = controller.next(t, t1, outcome, self.state)
-            if accept:
-                self._accept(t1, step)
-                return step
-            stats.n_rejected += 1
-            problem.notify("callback_reject_step", t, y, t1)
-            if number(self.t1) >= number(t1):  # held at the least step that the user allows
-                return _step_failure(problem, method, t, t1, y, step)
-            self.history = step.retry or self.history
-
-    def _accept(self, t1: Time, step: Step) -> None:
-        problem = self.problem
-        stats = problem.stats
-        stats.n_accepted += 1
-        if step.by is not None and (not stats.switches or stats.switches[-1][1] != step.by):
-            stats.switches.append((problem.f.user_time(self.t), step.by))
-        problem.notify("callback_accept_step", self.t, self.y, t1)
-        self.t, self.y, self.history = t1, step.y1, step.history
-        if number(t1) in problem.jumps:
-            self.history = self.method.after_jump(self.history)
-        if number(t1) >= number(self.stops[0]):
-            self.stops.pop(0)
-
-    def place(self, step: Step) -> Place:
-        f = self.problem.f
-        return Place(self.t, self.y, self.history, f.memory, step.order, bool(f.recycled))
-
-
-def _first_step(problem: Problem, power: int, controller: Controller, slope: Tensor | None) -> float:
-    if not isinstance(controller, Adaptive):
-        return 0.0
-    if controller.first_step is not None:
-        return controller.first_step
-    t0, span = problem.ts[0], number(problem.ts[-1]) - number(problem.ts[0])
-    slope = problem.f(t0, problem.y0) if slope is None else slope
-    rtol, atol = problem.rtol, problem.atol
-    return first_step(problem.f, number(t0), problem.y0.detach(), slope.detach(), power, rtol, atol, problem.norm, span)
-
-
-def _not_beyond(t: Time, t1: Time, stop: Time) -> Time:
-    """t1, or the stop if the step would cross it or all but reach it."""
-    h = number(t1) - number(t)
-    return stop if number(t1) + NEARLY * h >= number(stop) else t1
-
-
-def _side(problem: Problem, t0: Time, t1: Time) -> int:
-    return int(bool(problem.jumps) and (number(t0) in problem.jumps or number(t1) in problem.jumps))
-
-
-def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -> Status | None:
-    """`given`: the end of the step was not the controller's choice, and may be as near as it likes."""
-    if n_steps >= max_steps:
-        return Status.MAX_STEPS
-    least = 0.0 if given else UNDERFLOW * abs(number(t))
-    return None if number(t1) - number(t) > least else Status.STEP_UNDERFLOW
-
-
-def _all_finite(x: Tensor) -> bool:
-    return math.isfinite(float(x.detach().abs().max()))
-
-
-def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
-    ratio = _error_ratio(problem, y0, step)
-    if step.order is None:
-        return Outcome(ratio, method.error_power)
-    others: list[tuple[int, float]] = []
-    if math.isfinite(ratio):
-        scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
-        others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
-    power = method.error_power if step.order == 0 else step.order + 1
-    return Outcome(ratio, power, step.order, step.switch, tuple(others))
-
-
-@torch.no_grad()
-def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
-    """The error in units of the tolerance; infinite where the step is no step at all, zero where none is known."""
-    if step.failure is not None:
-        return math.inf
-    if step.error is None:
-        return 0.0 if _all_finite(step.y1) else math.inf
-    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
-    if not _all_finite(scale):
-        return math.inf
-    ratio = float(problem.norm(step.error / scale).max())
-    if step.error_low is None or ratio == 0.0:
-        return ratio
-    low = float(problem.norm(step.error_low / scale).max())
-    return ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
-
-
-def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:
-    inner = step.failure
-    if inner is None:
-        return _located(Status.NON_FINITE, problem, t0, t1, f"method {method.name}, {_largest(y0)} before the step")
-    detail = (
-        f"method {method.name}, inner solver {inner.solver} after {inner.iterations} iterations: "
-        f"last residual {inner.size:.3g}, tolerance {inner.tol:.3g}, {_largest(y0)} before the step"
-    )
-    return _located(inner.status, problem, t0, t1, detail)
-
-
-def _largest(y: Tensor) -> str:
-    return f"largest |y| {float(y.detach().abs().max()):.3g}"
-
-
-def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:
-    h = number(t1) - number(t0)
-    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail)

@@ -19,10 +19,10 @@ import proxode
 from proxode.configure import configure
 from proxode.gradients import GRADIENTS, Checkpoint, Continuous, Gradient, Implicit, shelf
 from proxode.gradients.replay import Keeper, Segment, Tape, _segments, taped
-from proxode.loop import Place
 from proxode.methods import METHODS
 from proxode.problem import make_problem
 from proxode.solution import Stats
+from proxode.walk import Place
 
 N = 400
 WIDTH = 5  # states that a hidden layer of f is worth

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from ..controllers import FixedGrid
 from ..inner import Solve
-from ..loop import Place, Plan, Trajectory, travel
+from ..loop import Plan, travel
 from ..norms import rms_norm
 from ..problem import Problem
 from ..solution import Failure, Stats
+from ..trajectory import Trajectory
 from ..vector_field import Time, number
+from ..walk import Place
 
 REPLAYS = 30.0  # equations may be solved as much worse in a replay that starts without what was recycled
 SAME = 0.4  # power of eps: how well the values of a solve and of its replay must agree
