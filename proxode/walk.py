@@ -30,7 +30,7 @@ class Place:
     history: Any
     memory: Any = None  # what the vector field has learned so far
     order: int | None = None  # of the step that led here
-    recycled: bool = False  # did inner solvers have more than that, which is not kept?
+    exact: bool = True  # does a replay from here solve its equations in the same way, to the last bit?
 
 
 @dataclass
@@ -108,7 +108,9 @@ class Walk:
 
     def place(self, step: Step) -> Place:
         f = self.problem.f
-        return Place(self.t, self.y, self.history, f.memory, step.order, bool(f.recycled))
+        # A replay takes no step that was rejected, of which inner solvers may have learned something.
+        exact = not f.recycled and not (f.learned and self.problem.stats.n_rejected)
+        return Place(self.t, self.y, self.history, f.memory, step.order, exact)
 
 
 def _first_step(problem: Problem, power: int, controller: Controller, slope: Tensor | None) -> float:

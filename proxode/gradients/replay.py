@@ -23,7 +23,7 @@ from ..trajectory import Trajectory
 from ..vector_field import Time, number
 from ..walk import Place
 
-REPLAYS = 30.0  # equations may be solved as much worse in a replay that starts without what was recycled
+REPLAYS = 30.0  # accuracies of an inner solve by which a replay may be off that starts without what was recycled
 SAME = 0.4  # power of eps: how well the values of a solve and of its replay must agree
 
 
@@ -60,6 +60,7 @@ class Segment:
     orders: tuple[int | None, ...]  # of its steps
     outputs: range  # of the problem's times, those after its start, up to its end
     end: Tensor  # the state where it ends
+    exact: bool = True  # is a replay bitwise the same?
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,7 @@ class Tape:
                 f"a step that was taken before could not be taken again in backward: {failure} "
                 "func is random, or something that it reads has changed since"
             )
-        exact = segment.start is None or not segment.start.recycled
-        slack = 0.0 if exact else REPLAYS * self.plan.accuracy(segment.end)
+        slack = 0.0 if segment.exact else REPLAYS * self.plan.accuracy(segment.end)
         check_same(places[-1].y, segment.end, self.problem.f.user_time(number(segment.times[-1])), slack)
         return Replayed(path.ys[1 : 1 + len(wanted)], places[-1], path)
 
@@ -171,7 +171,8 @@ def _segments(problem: Problem, keeper: Keeper) -> Iterator[Segment]:
         first = j
         while j < len(outputs) and outputs[j] <= number(keeper.times[end]):
             j += 1
-        yield Segment(place, tuple(keeper.times[k : end + 1]), tuple(keeper.orders[k:end]), range(first, j), reached.y)
+        times, orders = tuple(keeper.times[k : end + 1]), tuple(keeper.orders[k:end])
+        yield Segment(place, times, orders, range(first, j), reached.y, reached.exact)
 
 
 class Cut:
