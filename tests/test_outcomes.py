@@ -59,7 +59,8 @@ def test_cg_on_a_jacobian_that_is_not_symmetric_says_so() -> None:
     turn = 200 * torch.tensor([[0.0, 1.0, 0.0], [-1.0, 0.0, 2.0], [0.0, -2.0, 0.0]], dtype=torch.float64)
     y0 = torch.tensor([1.0, 0.3, -0.2], dtype=torch.float64)
     with pytest.raises(SolverError, match="not symmetric") as caught:
-        proxode.odeint(lambda t, y: turn @ y, y0, T, method="backward_euler", options={"inner": "cg", "step_size": 0.25})
+        options = {"inner": "cg", "step_size": 0.25}
+        proxode.odeint(lambda t, y: turn @ y, y0, T, method="backward_euler", options=options)
     assert caught.value.status is Status.INNER_NOT_SYMMETRIC
     assert "inner solver cg" in str(caught.value)
 

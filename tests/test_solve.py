@@ -36,7 +36,7 @@ def test_objects_and_their_names_give_the_same() -> None:
         **kwargs,
     )  # fmt: skip
     assert torch.equal(named.ys, given.ys) and named.stats == given.stats
-    for other in ({"method": methods.BDF(max_order=4)}, {"method": "bdf3", "inner": inner.Anderson(memory=1)}):
+    for other in ({"method": methods.BDF(max_order=4)}, {"method": "bdf3", "inner": inner.Anderson(lr=0.1)}):
         assert not torch.equal(proxode.solve(coupled, Y0, 0.0, 1.0, **other, **kwargs).ys, given.ys)
 
 
