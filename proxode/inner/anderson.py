@@ -48,7 +48,7 @@ class Anderson(InnerSolver):
 
     lr: float | None = None
     memory: int = 20
-    recycle: int = 10
+    recycle: int = 14
 
     name: ClassVar[str] = "anderson"
 
@@ -61,9 +61,8 @@ class Anderson(InnerSolver):
             lr = float(first_lr(self.lr, equation, z, r).max())
         else:
             lr = 1.0 / (1.0 + gamma * known.stiffness)
-        return AndersonState(
-            z, equation.velocity(z, r), known.secants, lr, goal.part * size, size, surprise=known.surprise
-        )
+        wanted = goal.part * size if goal.by_residual else 0.0
+        return AndersonState(z, equation.velocity(z, r), known.secants, lr, wanted, size, surprise=known.surprise)
 
     def step(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: AndersonState

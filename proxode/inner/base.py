@@ -29,6 +29,7 @@ class Goal(NamedTuple):
     part: float
     tol: float
     measure: Callable[[Tensor], float]
+    by_residual: bool = True  # False: an update is to become small, whatever the residual
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         return InnerResult(solver.name, z, Status.INNER_NON_FINITE, 0, size, tol)
     best, best_size, best_at, at = (z, r), size, 0, z
     status, i = Status.INNER_MAX_ITERATIONS, 0
-    state = solver.init(equation, z, r, Goal(min(tol / size, 1.0), tol, stop.measure))
+    state = solver.init(equation, z, r, Goal(min(tol / size, 1.0), tol, stop.measure, stop.by_residual))
     for i in range(1, (stop.max_iters or (solver.tries if stop.believing else solver.max_iters)) + 1):
         z, state = solver.step(equation, z, r, state)
         if not stop.by_residual:
