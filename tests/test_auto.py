@@ -31,8 +31,8 @@ def relaxing(t: Tensor, y: Tensor) -> Tensor:
 
 
 def strength(t: Tensor) -> Tensor:
-    """Gentle, stiff between 2 and 4, then gentle for long."""
-    return 1 + 1e3 * (torch.sigmoid(20 * (t - 2)) - torch.sigmoid(20 * (t - 4)))
+    """Between 2 and 4; before and after there is only rotation."""
+    return 1e4 * (torch.sigmoid(20 * (t - 2)) - torch.sigmoid(20 * (t - 4)))
 
 
 def sometimes_stiff(t: Tensor, y: Tensor) -> Tensor:
@@ -75,15 +75,16 @@ def test_auto_costs_no_more_than_the_better_of_its_two(name: str, tol: float) ->
 def test_auto_moves_both_ways_and_says_when() -> None:
     y0 = doubles(1, 0)
     auto, dopri5, bdf = (
-        proxode.solve(sometimes_stiff, y0, 0.0, 60.0, method=method, rtol=1e-8, atol=1e-8)
+        proxode.solve(sometimes_stiff, y0, 0.0, 60.0, method=method, rtol=1e-6, atol=1e-6)
         for method in ("auto", "dopri5", "bdf")
     )
     times, names = zip(*auto.stats.switches, strict=True)
-    assert names == ("dopri5", "bdf", "dopri5")
-    assert times[0] == 0.0 and 1.5 < times[1] < 2.5 and 4.0 < times[2] < 30.0
+    assert names[:3] == ("dopri5", "bdf", "dopri5")
+    assert len(names) < 15  # where neither is much cheaper it tries less and less often
+    assert times[0] == 0.0 and 1.5 < times[1] < 2.5 and 4.0 < times[2] < 20.0
     assert auto.stats.nfe_forward <= 1.1 * min(dopri5.stats.nfe_forward, bdf.stats.nfe_forward)
-    fine = proxode.solve(sometimes_stiff, y0, 0.0, 60.0, method="bdf", rtol=1e-10, atol=1e-10)
-    assert float((auto.ys[-1] - fine.ys[-1]).abs().max()) < 1e-7
+    fine = proxode.solve(sometimes_stiff, y0, 0.0, 60.0, method="dopri8", rtol=1e-9, atol=1e-9)
+    assert float((auto.ys[-1] - fine.ys[-1]).abs().max()) < 3e-5
 
 
 def test_times_of_switches_run_with_the_users_time() -> None:

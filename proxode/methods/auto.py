@@ -23,6 +23,7 @@ LIMIT = 2.2  # h rho near the end of the stability region of DOPRI5 (3.3)
 EVIDENCE = 3  # steps in a row at that limit, after which the problem is stiff
 EASY = 0.5  # h rho below which an explicit step of the length that BDF takes is safe
 PATIENCE = 100  # steps in a row of that kind, after which it is not stiff: a change is dear and gains little
+TRIAL = 6  # explicit steps after a change, after which they must be the cheaper ones
 LONG = 1_000.0  # rho times the length of the interval, beyond which the first steps are those of BDF
 
 
@@ -32,6 +33,9 @@ class AutoHistory(NamedTuple):
     points: History
     evidence: int = 0
     rho: float = 0.0
+    begin: tuple[float, int] = (0.0, 0)  # time and evaluations when that evidence began
+    pace: float = 0.0  # time that an evaluation of BDF was worth when it gave way
+    patience: int = PATIENCE
 
     @property
     def slope(self) -> Tensor | None:
@@ -104,13 +108,15 @@ class Auto(Method):
             return self._explicit_step(f, t0, t1, history, solve, side)
         step = self.implicit_part.step(f, t0, t1, history.points, solve, side)
         h, rho = number(t1) - number(t0), f.stiffness
-        easy = rho is not None and h * rho < EASY
-        evidence = history.evidence + 1 if easy else 0
-        following = AutoHistory(step.history, evidence)
-        switch = EXPLICIT if evidence >= PATIENCE else None
-        if switch is not None:
-            following = AutoHistory(step.history)
         retry = history._replace(points=step.retry)
+        now = number(t1), f.stats.nfe_forward
+        if rho is None or h * rho >= EASY:
+            following, switch = history._replace(points=step.history, evidence=0, begin=now), None
+        elif history.evidence + 1 < history.patience:
+            following, switch = history._replace(points=step.history, evidence=history.evidence + 1), None
+        else:
+            pace = (now[0] - history.begin[0]) / max(now[1] - history.begin[1], 1)
+            following, switch = history._replace(points=step.history, evidence=0, pace=pace), EXPLICIT
         return replace(step, history=following, retry=retry, switch=switch, by=self.implicit_part.name)
 
     def _explicit_step(
@@ -119,21 +125,22 @@ class Auto(Method):
         points = history.points
         y0 = points.ys[0]
         step = self.explicit.step(f, t0, t1, ExplicitHistory(y0, points.slope), solve, side)
-        rho = self._radius(step, y0, number(t1) - number(t0))
-        limited = (number(t1) - number(t0)) * rho > LIMIT
-        evidence = history.evidence + 1 if limited else max(0, history.evidence - 1)
+        h = number(t1) - number(t0)
+        rho = self._radius(step, y0, h)
+        evidence = history.evidence + 1 if h * rho > LIMIT else max(0, history.evidence - 1)
         count = self.implicit_part.max_order + 2
-        following = History(
+        points_then = History(
             (t1, *points.ts)[:count], (step.y1, *points.ys)[:count], step.history.slope, EXPLICIT, points.since + 1
         )
+        following = history._replace(points=points_then, evidence=evidence, rho=rho)
         switch = None
-        if evidence >= EVIDENCE:
-            switch, evidence = max(1, min(len(following.ts) - 2, 3)), 0
+        dearer = points.since + 1 >= TRIAL and h < history.pace * len(self.explicit.tableau.a)
+        if evidence >= EVIDENCE or dearer:
+            switch = max(1, min(len(points_then.ts) - 2, 3))
+            patience, begin = (2 * history.patience if dearer else PATIENCE), (number(t1), f.stats.nfe_forward)
+            following = following._replace(evidence=0, pace=0.0, patience=patience, begin=begin)
         retry = history._replace(points=points._replace(slope=step.retry.slope))
-        return replace(
-            step, history=AutoHistory(following, evidence, rho), retry=retry, order=EXPLICIT, switch=switch,
-            by=self.explicit.name,
-        )  # fmt: skip
+        return replace(step, history=following, retry=retry, order=EXPLICIT, switch=switch, by=self.explicit.name)
 
     @torch.no_grad()
     def _radius(self, step: Step, y0: Tensor, h: float) -> float:
