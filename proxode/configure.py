@@ -35,6 +35,7 @@ SOLVE_OPTIONS = tuple(
 
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
+SHARE = 0.7  # times rtol^(1/(p+1)): what keeps the error of a solve within ten tolerances on benchmarks/stiff_problems.py
 LEAST_ORDER = 3  # whose share every lower order gets too: theirs would be tiny
 OF_MOVE_ADAPTIVE = 0.1  # the same where an error test follows
 KAPPA_ADAPTIVE = 0.3  # the same where steps are rejected by their error, which includes that of the solve
@@ -95,7 +96,7 @@ def _share(problem: Problem, method: Method) -> float:
     """The part of the tolerance that one step may use. The errors of N steps add up, and N grows as tol^(-1/(p+1)) at
     order p: with a share as small as 1/N the error of the whole solve stays in proportion to the tolerance."""
     rtol = float(problem.rtol.min()) if isinstance(problem.rtol, Tensor) else problem.rtol
-    share = rtol ** (1.0 / (max(method.implicit_order, LEAST_ORDER) + 1))
+    share = SHARE * rtol ** (1.0 / (max(method.implicit_order, LEAST_ORDER) + 1))
     return min(1.0, max(share, LEAST_RTOL * torch.finfo(problem.y0.dtype).eps / rtol))
 
 
