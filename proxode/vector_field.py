@@ -105,11 +105,11 @@ class VectorField:
         """What was learned from f in this solve and steers the next equations."""
         return (*self.ladder,), self.last_gain, self._gain_age, dict(self.learned)
 
-    def recall(self, memory: tuple[Any, ...]) -> None:
+    def recall(self, memory: tuple[Any, ...], recycled: dict[str, Any] | None = None) -> None:
         """Be again as when `memory` was taken, so that the same equations are solved in the same way: exactly, or where
-        something was recycled to the tolerance of the solves."""
+        something was recycled that is not given to the tolerance of the solves."""
         ladder, self.last_gain, self._gain_age, learned = memory
-        self.ladder, self.learned, self.recycled = list(ladder), dict(learned), {}
+        self.ladder, self.learned, self.recycled = list(ladder), dict(learned), dict(recycled or {})
 
     def evaluate(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y), not counted."""
