@@ -213,11 +213,13 @@ def _save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
         return torch.cat(ends), slice(0, 2)
     if not isinstance(save_at, Tensor) or not save_at.is_floating_point() or save_at.dim() != 1 or not len(save_at):
         raise TypeError("`save_at` must be a one-dimensional floating torch.Tensor of times")
-    save_at = save_at.to(torch.float64)
-    for end in ends:  # an end that was rounded to float32 is still that end
-        near = SNAP * torch.minimum(end.abs(), (ends[1] - ends[0]).abs())
-        save_at = torch.where((save_at - end).abs() <= near, end, save_at)
     low, high = sorted((number(ends[0]), number(ends[1])))
+    ulp = torch.finfo(save_at.dtype).eps
+    save_at = save_at.to(torch.float64)
+    for end in ends:  # an end that was rounded to float32 is still that end: in that dtype, or where it is left outside
+        off, outside = (save_at - end).abs(), (save_at < low) | (save_at > high)
+        near = SNAP * torch.minimum(end.abs(), (ends[1] - ends[0]).abs())
+        save_at = torch.where((off <= ulp * end.abs()) | (outside & (off <= near)), end, save_at)
     if not bool(((save_at >= low) & (save_at <= high)).all()):
         raise ValueError(f"`save_at` must lie between t0 and t1, {number(ends[0]):g} and {number(ends[1]):g}")
     later = (save_at[1:] - save_at[:-1]) * (ends[1] - ends[0]).detach()

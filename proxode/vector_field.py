@@ -23,6 +23,7 @@ from .structure import Structure
 Time = float | Tensor  # a float64 0-dim tensor where the gradient with respect to t is wanted
 
 GAIN_LASTS = 10  # equations for which a measured gain is good enough
+REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError)  # of tensors that are not plain; others are f's own
 JACOBIAN_CHUNK = 512  # rows of a dense Jacobian made in one batched backward pass
 
 
@@ -171,7 +172,7 @@ class VectorField:
             with torch.no_grad(), forward_ad.dual_level():
                 out = self.evaluate(t, forward_ad.make_dual(y, v))
                 tangent = forward_ad.unpack_dual(out).tangent
-        except Exception:  # whatever f dislikes about dual numbers; its own errors come out of a plain call
+        except REFUSALS:  # whatever f dislikes about dual numbers; its own errors come out of a plain call
             return None
         # No tangent: f does not depend on y, or it detached its input. A finite difference tells.
         return None if tangent is None else tangent.detach()
@@ -184,7 +185,7 @@ class VectorField:
                 u = torch.zeros_like(out, requires_grad=True)
                 (pulled,) = torch.autograd.grad(out, z, u, create_graph=True)
                 (pushed,) = torch.autograd.grad(pulled, u, v)
-        except Exception:
+        except REFUSALS:
             return None
         return pushed.detach()
 
