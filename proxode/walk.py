@@ -181,10 +181,16 @@ def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcom
         return Outcome(ratio, method.error_power)
     others: list[tuple[int, float]] = []
     if math.isfinite(ratio):
-        scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+        scale = _scale(problem, y0, step)
         others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
     power = method.error_power if step.order == 0 else step.order + 1
     return Outcome(ratio, power, step.order, step.switch, tuple(others))
+
+
+def _scale(problem: Problem, y0: Tensor, step: Step) -> Tensor:
+    """What the error may be. Not nothing: with atol = 0 a component that is and stays zero has no error either."""
+    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+    return scale.clamp(min=torch.finfo(scale.dtype).tiny)
 
 
 @torch.no_grad()
@@ -194,7 +200,7 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
         return math.inf
     if step.error is None:
         return 0.0 if _all_finite(step.y1) else math.inf
-    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+    scale = _scale(problem, y0, step)
     if not _all_finite(scale):
         return math.inf
     ratio = float(problem.norm(step.error / scale).max())

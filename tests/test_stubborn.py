@@ -316,6 +316,14 @@ def test_float32_cannot_be_asked_for_nine_digits(method: str) -> None:
     assert solution.stats.n_steps <= 1_000
 
 
+@pytest.mark.parametrize("method", ["bdf", "auto", "dopri5", "multistage3"])
+def test_a_component_that_stays_zero_needs_no_absolute_tolerance(method: str) -> None:
+    y0 = torch.tensor([1.0, 0.0], dtype=F64)
+    solution = run(lambda t, y: -y, y0, 0.0, 1.0, method=method, rtol=1e-4, atol=0.0)
+    assert solution.status is Status.SUCCESS and solution.stats.n_steps <= 200
+    assert float(solution.ys[-1, 0]) == pytest.approx(math.exp(-1), rel=1e-3) and float(solution.ys[-1, 1]) == 0.0
+
+
 COMPLEX = {torch.complex64: 1e-3, torch.complex128: 1e-3}
 
 
