@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .configure import DOOR_OPTIONS, SOLVE_OPTIONS, choose_gradient, configure
+from .configure import DOOR_OPTIONS
 from .controllers import Adaptive
-from .endless import going_on, nearby, without_end
 from .events import Event, events_of
-from .gradients import Continuous, Gradient, refuse_for_events, refuse_transforms
+from .gradients import Continuous, Gradient, refuse_for_events
 from .inner import InnerSolver
 from .methods import Method, method_of
-from .problem import SNAP, make_problem
+from .prepare import check_ends, check_limit, check_method, check_options, outside_inference_mode, prepare
+from .problem import SNAP
 from .solution import Failure, Solution, SolverError, Status, new_stats
 from .vector_field import number
 
@@ -185,17 +184,10 @@ def solve(
     for name, value in (("per_sample", per_sample), ("progress", progress)):
         if value:
             raise NotImplementedError(f"`{name}` is not available yet")
-    unknown = sorted(set(options) - set(SOLVE_OPTIONS))
-    if unknown:
-        raise TypeError(f"solve() got unknown options {', '.join(unknown)}; it accepts: {', '.join(SOLVE_OPTIONS)}")
+    check_options("solve", options)
     events = events_of(event)
-    max_steps = _step_limit("max_steps", max_steps)
-    chosen = method_of(method)
-    if step_size is None and not chosen.adapting().adaptive and options.get("grid_constructor") is None:
-        raise ValueError(
-            f"method {method!r} takes fixed steps: give `step_size` (or `grid_constructor`), "
-            "or choose an adaptive method such as 'dopri5'"
-        )
+    max_steps = check_limit("max_steps", max_steps)
+    chosen = check_method(method, step_size, options)
     times, saved = _save_times(t0, t1, save_at)
     options = {**options, "step_size": step_size, "inner": inner, "gradient": gradient}
     try:
@@ -214,33 +206,20 @@ def solve(
     return solution.keep(saved)
 
 
-def _step_limit(name: str, limit: Any) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"`{name}` must be a positive integer, not {limit!r}")
-    return limit
-
-
 def _save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
     """t0, the times to save and t1 as one tensor, and which part of it the user wants back."""
-    ends = []
-    for name, end in (("t0", t0), ("t1", t1)):
-        if not isinstance(end, int | float | Tensor) or isinstance(end, bool):
-            raise TypeError(f"`{name}` must be a number or a tensor of one, not {type(end).__name__}")
-        end = torch.as_tensor(end, dtype=torch.float64)
-        if end.numel() != 1 or not math.isfinite(number(end)):
-            raise ValueError(f"`{name}` must be one finite number")
-        ends.append(end.reshape(1))
-    if number(ends[0]) == number(ends[1]):
-        raise ValueError("`t0` and `t1` are equal: there is nothing to integrate")
+    ends = check_ends(t0, t1)
     if save_at is None:
         return torch.cat(ends), slice(0, 2)
     if not isinstance(save_at, Tensor) or not save_at.is_floating_point() or save_at.dim() != 1 or not len(save_at):
         raise TypeError("`save_at` must be a one-dimensional floating torch.Tensor of times")
-    save_at = save_at.to(torch.float64)
-    for end in ends:  # an end that was rounded to float32 is still that end
-        near = SNAP * torch.minimum(end.abs(), (ends[1] - ends[0]).abs())
-        save_at = torch.where((save_at - end).abs() <= near, end, save_at)
     low, high = sorted((number(ends[0]), number(ends[1])))
+    ulp = torch.finfo(save_at.dtype).eps
+    save_at = save_at.to(torch.float64)
+    for end in ends:  # an end that was rounded to float32 is still that end: in that dtype, or where it is left outside
+        off, outside = (save_at - end).abs(), (save_at < low) | (save_at > high)
+        near = SNAP * torch.minimum(end.abs(), (ends[1] - ends[0]).abs())
+        save_at = torch.where((off <= ulp * end.abs()) | (outside & (off <= near)), end, save_at)
     if not bool(((save_at >= low) & (save_at <= high)).all()):
         raise ValueError(f"`save_at` must lie between t0 and t1, {number(ends[0]):g} and {number(ends[1]):g}")
     later = (save_at[1:] - save_at[:-1]) * (ends[1] - ends[0]).detach()
@@ -267,7 +246,7 @@ def _odeint_solution(
         )
         del options[name]
     intervals = max(len(t) - 1, 1) if isinstance(t, Tensor) and t.dim() == 1 else 1
-    limit = _step_limit("max_num_steps", options.pop("max_num_steps", 2**31 - 1))
+    limit = check_limit("max_num_steps", options.pop("max_num_steps", 2**31 - 1))
     max_steps = limit * intervals  # torchdiffeq counts between two outputs
     if until is None:
         return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=True, dense=dense)
@@ -278,27 +257,14 @@ def _run(
     func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Method, options: dict[str, Any], max_steps: int,
     throw: bool, dense: bool = False, strict: bool = False, events: tuple[Event, ...] = (), endless: bool = False,
 ) -> Solution:  # fmt: skip
-    if torch.is_inference_mode_enabled():  # func may need grad mode inside, which inference tensors do not admit
-        with torch.inference_mode(False), torch.no_grad():
-            return _run(
-                func, y0, t, rtol, atol, method, options, max_steps, throw, dense, strict, events, endless
-            )
     if events:
         refuse_for_events()
-    if method.implicit:
-        refuse_transforms()
-    problem = make_problem(
-        func, y0, t, rtol, atol, new_stats(), implicit=method.implicit,
-        **{name: options.pop(name) for name in ("norm", "step_t", "jump_t") if name in options},
-    )  # fmt: skip
-    gradient = choose_gradient(options)
-    step_size = options.get("step_size")
-    near = nearby(problem, step_size) if endless else problem
-    plan = replace(configure(near, method, options, strict=strict), max_steps=max_steps, dense=dense)
-    if endless:
-        problem = without_end(problem)
-        plan = replace(plan, controller=going_on(plan.controller, problem, step_size))
-    solution = gradient.solve(replace(problem, events=events), plan)
+    with outside_inference_mode():
+        problem, gradient, plan = prepare(
+            func, y0, t, rtol, atol, method, options, new_stats(), strict=strict, endless=endless
+        )
+        plan = replace(plan, max_steps=max_steps, dense=dense)
+        solution = gradient.solve(replace(problem, events=events), plan)
     solution.inner_tol = plan.inner_tol
     if solution.status is Status.SUCCESS and problem.raised and isinstance(plan.controller, Adaptive):
         solution.status = Status.TOLERANCE_RAISED

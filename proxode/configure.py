@@ -120,7 +120,7 @@ def _refuse(method: Method, options: dict[str, Any], fixed: bool, strict: bool) 
         )
         if strict:
             raise ValueError(message + ": leave it out")
-        warnings.warn(message + " and is ignored", stacklevel=6)
+        warnings.warn(message + " and is ignored", stacklevel=7)
 
 
 def _with_settings(method: Method, options: dict[str, Any]) -> Method:

@@ -144,7 +144,7 @@ def _check_times(t: Any, flat: Tensor) -> Tensor:
     if not (bool((later > 0).all()) or bool((later < 0).all())):
         raise ValueError("`t` must be strictly increasing or strictly decreasing")
     if t.device != flat.device:
-        warnings.warn(f"`t` is on {t.device} and y0 on {flat.device}: t is moved there", stacklevel=4)
+        warnings.warn(f"`t` is on {t.device} and y0 on {flat.device}: t is moved there", stacklevel=5)
         t = t.to(flat.device)
     return t.clone() if t.is_inference() else t
 

@@ -23,6 +23,7 @@ from .structure import Structure
 Time = float | Tensor  # a float64 0-dim tensor where the gradient with respect to t is wanted
 
 GAIN_LASTS = 10  # equations for which a measured gain is good enough
+REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError)  # of tensors that are not plain; others are f's own
 JACOBIAN_CHUNK = 512  # rows of a dense Jacobian made in one batched backward pass
 
 
@@ -105,11 +106,11 @@ class VectorField:
         """What was learned from f in this solve and steers the next equations."""
         return (*self.ladder,), self.last_gain, self._gain_age, dict(self.learned)
 
-    def recall(self, memory: tuple[Any, ...]) -> None:
+    def recall(self, memory: tuple[Any, ...], recycled: dict[str, Any] | None = None) -> None:
         """Be again as when `memory` was taken, so that the same equations are solved in the same way: exactly, or where
-        something was recycled to the tolerance of the solves."""
+        something was recycled that is not given to the tolerance of the solves."""
         ladder, self.last_gain, self._gain_age, learned = memory
-        self.ladder, self.learned, self.recycled = list(ladder), dict(learned), {}
+        self.ladder, self.learned, self.recycled = list(ladder), dict(learned), dict(recycled or {})
 
     def evaluate(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y), not counted."""
@@ -171,7 +172,7 @@ class VectorField:
             with torch.no_grad(), forward_ad.dual_level():
                 out = self.evaluate(t, forward_ad.make_dual(y, v))
                 tangent = forward_ad.unpack_dual(out).tangent
-        except Exception:  # whatever f dislikes about dual numbers; its own errors come out of a plain call
+        except REFUSALS:  # whatever f dislikes about dual numbers; its own errors come out of a plain call
             return None
         # No tangent: f does not depend on y, or it detached its input. A finite difference tells.
         return None if tangent is None else tangent.detach()
@@ -184,7 +185,7 @@ class VectorField:
                 u = torch.zeros_like(out, requires_grad=True)
                 (pulled,) = torch.autograd.grad(out, z, u, create_graph=True)
                 (pushed,) = torch.autograd.grad(pulled, u, v)
-        except Exception:
+        except REFUSALS:
             return None
         return pushed.detach()
 

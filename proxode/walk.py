@@ -19,6 +19,7 @@ from .vector_field import Time, number
 
 UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 NEARLY = 1e-9  # part of a step below which the rest of the way to a stop is not worth a step of its own
+STANDING = ("t", "y", "history", "t1", "state", "order")
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,35 @@ class Walk:
             return _located(Status.NON_FINITE, problem, self.t, self.t, f"method {method.name}: f at the first time")
         first = _first_step(problem, method.first_power(self.history), self.controller, slope)
         _, self.t1, self.state, self.order = self.controller.start(self.t, first)
-        last = problem.ts[-1]
-        self.stops = [*(s for s in problem.stops if number(self.t) < s < number(last)), last]
+        self.stops = _stops(problem, self.t)
         return None
 
-    def step(self) -> Step | Failure:
+    def standing(self) -> dict[str, Any]:
+        """All that the next steps depend on, apart from what the vector field has learned."""
+        return {name: getattr(self, name) for name in STANDING}
+
+    def resume(self, standing: dict[str, Any]) -> None:
+        """Go on where another walk stood, instead of beginning."""
+        for name in STANDING:
+            setattr(self, name, standing[name])
+        self.stops = _stops(self.problem, self.t)
+
+    @property
+    def arrived(self) -> bool:
+        return not self.stops
+
+    def ahead(self, until: Time | None = None) -> Time:
+        """Where the next step is to end: at most at `until`, if it is given."""
+        stop = self.stops[0] if until is None or number(until) > number(self.stops[0]) else until
+        return _not_beyond(self.t, self.t1, stop) if self.controller.retries or until is not None else self.t1
+
+    def step(self, until: Time | None = None) -> Step | Failure:
         """The next step that is accepted, after as many as are rejected, or why there is none."""
         problem, method, controller, stats = self.problem, self.method, self.controller, self.problem.stats
         while True:
             t, y = self.t, self.y
-            t1 = _not_beyond(t, self.t1, self.stops[0]) if controller.retries else self.t1
-            given = t1 is self.stops[0] or not controller.retries
+            t1 = self.ahead(until)
+            given = t1 is self.stops[0] or t1 is until or not controller.retries
             failure = _cannot_step(stats.n_steps, self.max_steps, t, t1, given=given)
             if failure is not None:
                 return _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}")
@@ -83,7 +102,10 @@ class Walk:
             outcome = _outcome(problem, method, y, step)
             if not controller.retries and not math.isfinite(outcome.ratio):
                 return _step_failure(problem, method, t, t1, y, step)
-            accept, self.t1, self.state, self.order = controller.next(t, t1, outcome, self.state)
+            if not controller.retries and t1 is until and _short(t, t1, self.t1):
+                accept = True  # the rest of the way to that point of the grid is the next step
+            else:
+                accept, self.t1, self.state, self.order = controller.next(t, t1, outcome, self.state)
             if accept:
                 self._accept(t1, step)
                 return step
@@ -113,6 +135,11 @@ class Walk:
         return Place(self.t, self.y, self.history, f.memory, step.order, exact)
 
 
+def _stops(problem: Problem, t: Time) -> list[Time]:
+    last = problem.ts[-1]
+    return [*(s for s in problem.stops if number(t) < s < number(last)), *([last] if number(t) < number(last) else [])]
+
+
 def _first_step(problem: Problem, power: int, controller: Controller, slope: Tensor | None) -> float:
     if not isinstance(controller, Adaptive):
         return 0.0
@@ -128,6 +155,10 @@ def _not_beyond(t: Time, t1: Time, stop: Time) -> Time:
     """t1, or the stop if the step would cross it or all but reach it."""
     h = number(t1) - number(t)
     return stop if number(t1) + NEARLY * h >= number(stop) else t1
+
+
+def _short(t: Time, t1: Time, planned: Time) -> bool:
+    return number(planned) - number(t1) > NEARLY * (number(planned) - number(t))
 
 
 def _side(problem: Problem, t0: Time, t1: Time) -> int:
@@ -152,10 +183,16 @@ def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcom
         return Outcome(ratio, method.error_power)
     others: list[tuple[int, float]] = []
     if math.isfinite(ratio):
-        scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+        scale = _scale(problem, y0, step)
         others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
     power = method.error_power if step.order == 0 else step.order + 1
     return Outcome(ratio, power, step.order, step.switch, tuple(others))
+
+
+def _scale(problem: Problem, y0: Tensor, step: Step) -> Tensor:
+    """What the error may be. Not nothing: with atol = 0 a component that is and stays zero has no error either."""
+    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+    return scale.clamp(min=torch.finfo(scale.dtype).tiny)
 
 
 @torch.no_grad()
@@ -165,7 +202,7 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
         return math.inf
     if step.error is None:
         return 0.0 if _all_finite(step.y1) else math.inf
-    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+    scale = _scale(problem, y0, step)
     if not _all_finite(scale):
         return math.inf
     ratio = float(problem.norm(step.error / scale).max())
