@@ -82,7 +82,8 @@ class Anderson(InnerSolver):
         if secants.pairs:
             z_bar, _, r_bar = secants.least_residual(z, f, r, gamma)
             bar = z_bar, r_bar
-        done = float(two_norm(bar[1])) <= 0.5 * state.goal
+        # A point that was believed in and then seen to be no solution is not proposed again at once.
+        done = float(two_norm(bar[1])) <= 0.5 * state.goal and not state.checking
         proposed = bar[0] if done else bar[0] - state.lr * bar[1]
         self._teach(equation.f, secants, gamma, surprise)
         return proposed, AndersonState(z, f, secants, state.lr, state.goal, state.first, bar, done, surprise, own)
