@@ -137,7 +137,7 @@ class Auto(Method):
         dearer = points.since + 1 >= TRIAL and h < history.pace * len(self.explicit.tableau.a)
         if evidence >= EVIDENCE or dearer:
             switch = max(1, min(len(points_then.ts) - 2, 3))
-            patience, begin = (2 * history.patience if dearer else PATIENCE), (number(t1), f.stats.nfe_forward)
+            patience, begin = (4 * history.patience if dearer else PATIENCE), (number(t1), f.stats.nfe_forward)
             following = following._replace(evidence=0, pace=0.0, patience=patience, begin=begin)
         retry = history._replace(points=points._replace(slope=step.retry.slope))
         return replace(step, history=following, retry=retry, order=EXPLICIT, switch=switch, by=self.explicit.name)
