@@ -74,17 +74,16 @@ def test_auto_costs_no_more_than_the_better_of_its_two(name: str, tol: float) ->
 
 def test_auto_moves_both_ways_and_says_when() -> None:
     y0 = doubles(1, 0)
-    auto, dopri5, bdf = (
-        proxode.solve(sometimes_stiff, y0, 0.0, 25.0, method=method, rtol=1e-6, atol=1e-6)
-        for method in ("auto", "dopri5", "bdf")
+    auto, bdf = (  # dopri5 would take some 40,000 evaluations
+        proxode.solve(sometimes_stiff, y0, 0.0, 15.0, method=method, rtol=1e-6, atol=1e-6) for method in ("auto", "bdf")
     )
     times, names = zip(*auto.stats.switches, strict=True)
     assert names[:3] == ("dopri5", "bdf", "dopri5")
     assert len(names) < 15  # where neither is much cheaper it tries less and less often
     assert times[0] == 0.0 and 1.5 < times[1] < 2.5 and 4.0 < times[2] < 20.0
-    assert auto.stats.nfe_forward <= 1.1 * min(dopri5.stats.nfe_forward, bdf.stats.nfe_forward)
-    fine = proxode.solve(sometimes_stiff, y0, 0.0, 25.0, method="bdf", rtol=1e-8, atol=1e-8)
-    assert float((auto.ys[-1] - fine.ys[-1]).abs().max()) < 2e-4  # seventeen turns, whose errors add up
+    assert auto.stats.nfe_forward <= 1.1 * bdf.stats.nfe_forward
+    fine = proxode.solve(sometimes_stiff, y0, 0.0, 15.0, method="bdf", rtol=1e-8, atol=1e-8)
+    assert float((auto.ys[-1] - fine.ys[-1]).abs().max()) < 2e-4  # nine turns, whose errors add up
 
 
 def test_times_of_switches_run_with_the_users_time() -> None:
