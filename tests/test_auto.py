@@ -81,7 +81,7 @@ def test_auto_moves_both_ways_and_says_when() -> None:
     assert names[:3] == ("dopri5", "bdf", "dopri5")
     assert len(names) < 15  # where neither is much cheaper it tries less and less often
     assert times[0] == 0.0 and 1.5 < times[1] < 2.5 and 4.0 < times[2] < 20.0
-    assert auto.stats.nfe_forward <= 1.1 * bdf.stats.nfe_forward
+    assert auto.stats.nfe_forward <= 1.15 * bdf.stats.nfe_forward
     fine = proxode.solve(sometimes_stiff, y0, 0.0, 15.0, method="bdf", rtol=1e-8, atol=1e-8)
     assert float((auto.ys[-1] - fine.ys[-1]).abs().max()) < 2e-4  # nine turns, whose errors add up
 
