@@ -38,9 +38,9 @@ def odeint(
         t: 1-D floating tensor, strictly increasing or decreasing.
         rtol, atol: number, tensor, or a tuple with one for each tensor of a tuple y0.
         method: a name of `proxode.methods.METHODS` or a method object. None is "auto".
-        options: for every method `step_size` or `grid_constructor` (fixed steps; without them a proximal or
-            fixed-step method steps from one time of `t` to the next), `max_num_steps` (between two output times),
-            `norm`. For proximal methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`,
+        options: `step_size` or `grid_constructor` for fixed steps (without them a proximal method is adaptive, and a
+            fixed-step one such as rk4 steps from one time of `t` to the next; "auto" and other adaptive explicit
+            methods ignore them here, as torchdiffeq does), `max_num_steps` (between two output times), `norm`. For proximal methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`,
             `inner_max_iters`, `predictor`, `gradient`. For adaptive ones `controller`, `first_step`, `min_step`,
             `max_step`, `safety`, `ifactor`, `dfactor`. For explicit ones `interp`, `perturb`. `step_t` and `jump_t`
             are times that no step crosses, at `jump_t` f is discontinuous. An unknown option warns.
@@ -172,7 +172,8 @@ def solve(
 
     Args:
         save_at: times for which the state is returned, a 1-D tensor from t0 towards t1; by default t0 and t1.
-        step_size: fixed steps of this size. Proximal and fixed-step methods need it.
+        step_size: fixed steps of this size ("auto" then takes those of bdf5). Methods such as rk4 need it; the others
+            take as long steps as rtol and atol allow without it.
         max_steps: the solve ends with `Status.MAX_STEPS` beyond it.
         throw: raise `SolverError` where the solve could not go on; else return what was reached, with its status.
         event: a `proxode.Event`, a function `event(t, y)` or several of them. A terminal one (a plain function is)

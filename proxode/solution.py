@@ -27,13 +27,13 @@ class Status(Enum):
     )
     MAX_STEPS = (
         "the number of steps reached its limit",
-        "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, or, if the problem is stiff, "
-        "use a proximal method such as 'bdf2' with a `step_size`",
+        "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, use 'auto' or 'bdf' if the problem is stiff "
+        "and the method explicit, and see that f is not random (dropout in a module that was not put to eval)",
     )
     STEP_UNDERFLOW = (
         "underflow in dt: the step became smaller than the rounding of the time",
-        "f may be discontinuous, non-finite or too stiff for this method: try a proximal method, "
-        "loosen rtol and atol, or use float64",
+        "f may be discontinuous, random, nan just ahead, or its solution grow without bound: look at f near the state "
+        "named here; else loosen rtol and atol, use float64, or use 'bdf' if the method is explicit and the problem stiff",
     )
     NON_FINITE = (
         "a value became nan or infinite",

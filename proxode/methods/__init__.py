@@ -36,7 +36,7 @@ def method_of(method: str | Method | None) -> Method:
     if not isinstance(method, str):
         raise TypeError(f"`method` must be a name or a Method, not {type(method).__name__}")
     if method not in METHODS:
-        raise ValueError(f"unknown `method` {method!r}; known are: auto, {', '.join(METHODS)}")
+        raise ValueError(f"unknown `method` {method!r}; known are: {', '.join(METHODS)}")
     return METHODS[method]
 
 
