@@ -40,8 +40,9 @@ def odeint(
         method: a name of `proxode.methods.METHODS` or a method object. None is "auto".
         options: `step_size` or `grid_constructor` for fixed steps (without them a proximal method is adaptive, and a
             fixed-step one such as rk4 steps from one time of `t` to the next; "auto" and other adaptive explicit
-            methods ignore them here, as torchdiffeq does), `max_num_steps` (between two output times), `norm`. For proximal methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`,
-            `inner_max_iters`, `predictor`, `gradient`. For adaptive ones `controller`, `first_step`, `min_step`,
+            methods ignore them here, as torchdiffeq does), `max_num_steps` (between two output times), `norm`. For
+            proximal methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`, `inner_max_iters`,
+            `predictor`, `gradient`. For adaptive ones `controller`, `first_step`, `min_step`,
             `max_step`, `safety`, `ifactor`, `dfactor`. For explicit ones `interp`, `perturb`. `step_t` and `jump_t`
             are times that no step crosses, at `jump_t` f is discontinuous. An unknown option warns.
         event_fn: `event_fn(t, y)` returns a tensor; the solve goes on until one of its elements changes its sign

@@ -27,13 +27,13 @@ class Status(Enum):
     )
     MAX_STEPS = (
         "the number of steps reached its limit",
-        "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, use 'auto' or 'bdf' if the problem is stiff "
-        "and the method explicit, and see that f is not random (dropout in a module that was not put to eval)",
+        "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, use 'auto' or 'bdf' if the problem is "
+        "stiff and the method explicit, and see that f is not random (dropout in a module that was not put to eval)",
     )
     STEP_UNDERFLOW = (
         "underflow in dt: the step became smaller than the rounding of the time",
         "f may be discontinuous, random, nan just ahead, or its solution grow without bound: look at f near the state "
-        "named here; else loosen rtol and atol, use float64, or use 'bdf' if the method is explicit and the problem stiff",
+        "named here; else loosen rtol and atol, use float64, or 'bdf' if the method is explicit and the problem stiff",
     )
     NON_FINITE = (
         "a value became nan or infinite",
