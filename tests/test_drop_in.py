@@ -204,8 +204,8 @@ def test_complex_states_turn_with_explicit_methods_and_are_refused_by_proximal_o
         with pytest.raises(TypeError, match=r"`y0` is torch.complex128.*view_as_real"):
             proxode.odeint(lambda t, y: 1j * y, y0, T, method=method, options=steps(method))
         return
-    y = proxode.odeint(lambda t, y: 1j * y, y0, T, method=method, options={} if method == "auto" else steps(method, 0.01),
-                       rtol=1e-5, atol=1e-6)  # fmt: skip
+    options = {} if method == "auto" else steps(method, 0.01)
+    y = proxode.odeint(lambda t, y: 1j * y, y0, T, method=method, options=options, rtol=1e-5, atol=1e-6)
     assert_close(y, torch.exp(1j * T).unsqueeze(-1) * y0, rtol=2e-2 if method == "euler" else 1e-3, atol=1e-4)
 
 
