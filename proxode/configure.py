@@ -17,7 +17,7 @@ from .gradients import SETTINGS, Gradient, gradient_of
 from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
 from .loop import Plan
 from .methods import ExplicitRungeKutta, Method, Proximal, method_of
-from .norms import tolerance_scale
+from .norms import rms_norm, tolerance_scale
 from .problem import LEAST_RTOL, SNAP, Problem
 from .vector_field import Time, number
 
@@ -36,6 +36,7 @@ SOLVE_OPTIONS = tuple(
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
 SHARE = 0.7  # of rtol^(1/(p+1)): keeps the error of a solve within ten tolerances on benchmarks/stiff_problems.py
+OF_ATOL = 0.1  # part of atol over the size of the state that counts as a relative tolerance
 LEAST_ORDER = 3  # whose share every lower order gets too: theirs would be tiny
 OF_MOVE_ADAPTIVE = 0.1  # the same where an error test follows
 KAPPA_ADAPTIVE = 0.3  # the same where steps are rejected by their error, which includes that of the solve
@@ -77,6 +78,8 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
     else:
         settings = {name: options[name] for name in STEPPING if name in options}
         kind = settings.pop("controller", method.steering)
+        if (kind == "order") != (method.steering == "order"):
+            raise ValueError(f"`controller` {kind!r} does not suit method {method.name}: leave it out")
         plain = {name: v.item() if isinstance(v, Tensor) and v.numel() == 1 else v for name, v in settings.items()}
         controller = Adaptive(kind, share=share, **plain)
     solve: Solve = _no_equations
@@ -95,7 +98,9 @@ def _accuracy(problem: Problem, options: dict[str, Any], share: float) -> Callab
 def _share(problem: Problem, method: Method) -> float:
     """The part of the tolerance that one step may use. The errors of N steps add up, and N grows as tol^(-1/(p+1)) at
     order p: with a share as small as 1/N the error of the whole solve stays in proportion to the tolerance."""
-    rtol = float(problem.rtol.min()) if isinstance(problem.rtol, Tensor) else problem.rtol
+    size = float(rms_norm(problem.y0.detach()).max()) or 1.0
+    rtol, atol = (float(tol.max()) if isinstance(tol, Tensor) else tol for tol in (problem.rtol, problem.atol))
+    rtol = min(max(rtol, OF_ATOL * atol / size), 1.0)  # a tiny rtol beside an atol that is not says nothing
     share = SHARE * rtol ** (1.0 / (max(method.implicit_order, LEAST_ORDER) + 1))
     return min(1.0, max(share, LEAST_RTOL * torch.finfo(problem.y0.dtype).eps / rtol))
 

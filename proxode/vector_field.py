@@ -112,6 +112,10 @@ class VectorField:
         ladder, self.last_gain, self._gain_age, learned = memory
         self.ladder, self.learned, self.recycled = list(ladder), dict(learned), dict(recycled or {})
 
+    def forget(self) -> None:
+        """What inner solvers have learned is void: f has jumped."""
+        self.learned, self.recycled = {}, {}
+
     def evaluate(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y), not counted."""
         if self._autocast != autocast_state():

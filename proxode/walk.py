@@ -56,7 +56,8 @@ class Walk:
         problem, method = self.problem, self.method
         self.t, self.y = problem.ts[0], problem.y0
         span = math.inf if problem.endless else number(problem.ts[-1]) - number(self.t)
-        self.history = method.init(problem.f, self.t, self.y, span) if start is None else start.history
+        side = int(number(self.t) in problem.jumps)
+        self.history = method.init(problem.f, self.t, self.y, span, side) if start is None else start.history
         slope = getattr(self.history, "slope", None)
         if slope is not None and not _all_finite(slope):
             return _located(Status.NON_FINITE, problem, self.t, self.t, f"method {method.name}: f at the first time")
@@ -125,6 +126,7 @@ class Walk:
         self.t, self.y, self.history = t1, step.y1, step.history
         if number(t1) in problem.jumps:
             self.history = self.method.after_jump(self.history)
+            problem.f.forget()
         if number(t1) >= number(self.stops[0]):
             self.stops.pop(0)
 

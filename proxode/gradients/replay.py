@@ -23,7 +23,7 @@ from ..trajectory import Trajectory
 from ..vector_field import Time, number
 from ..walk import Place
 
-REPLAYS = 30.0  # accuracies of an inner solve by which a replay may be off that starts without what was recycled
+REPLAYS = 30.0  # accuracies of an inner solve by which a step may be off that is taken without what was recycled
 SAME = 0.4  # power of eps: how well the values of a solve and of its replay must agree
 
 
@@ -38,12 +38,16 @@ class Keeper:
     times: list[Time] = field(default_factory=list)  # the start, and the end of each accepted step
     orders: list[int | None] = field(default_factory=list)  # of each accepted step
     places: list[tuple[int, Place]] = field(default_factory=list)  # the number of steps before it, and the place
+    firsts: dict[int, Tensor] = field(default_factory=dict)  # the state after the first step from each place
     last: Place | None = None
 
     def __call__(self, place: Place) -> None:
         step = len(self.times) - 1
-        if self.last is not None and step % self.stride == 0:  # now it is known that a step starts there
+        if self.last is None:
+            self.firsts[0] = place.y
+        elif step % self.stride == 0:  # now it is known that a step starts there
             self.places.append((step, self.last))
+            self.firsts[step] = place.y
         self.last = place
         self.times.append(place.t)
         self.orders.append(place.order)
@@ -51,6 +55,7 @@ class Keeper:
         while len(self.places) > most:
             self.stride *= 2
             self.places = [(k, kept) for k, kept in self.places if k % self.stride == 0]
+            self.firsts = {k: y for k, y in self.firsts.items() if k % self.stride == 0}
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Segment:
     orders: tuple[int | None, ...]  # of its steps
     outputs: range  # of the problem's times, those after its start, up to its end
     end: Tensor  # the state where it ends
+    first: Tensor  # the state after its first step
     exact: bool = True  # is a replay bitwise the same?
 
 
@@ -100,27 +106,40 @@ class Tape:
         problem = replace(self.problem, y0=y, ts=ts, stats=Stats(), callbacks={})
         path, failure = travel(
             problem, self.plan.method, FixedGrid(grid, segment.orders), solve, max_steps=len(grid), dense=dense,
-            start=place, on_accept=lambda reached: places.__setitem__(slice(None), [reached]),
+            start=place, on_accept=lambda reached: places.__setitem__(slice(1 if places else 0, None), [reached]),
         )  # fmt: skip
         if failure is not None:
             raise RuntimeError(
                 f"a step that was taken before could not be taken again in backward: {failure} "
                 "func is random, or something that it reads has changed since"
             )
-        slack = 0.0 if segment.exact else REPLAYS * self.plan.accuracy(segment.end)
-        check_same(places[-1].y, segment.end, self.problem.f.user_time(number(segment.times[-1])), slack)
+        if segment.exact:
+            check_same(places[-1].y, segment.end, self.problem.f.user_time(number(segment.times[-1])))
+        else:  # later steps may carry a difference further apart, the first starts from the same history
+            self._check_first(segment, places[0].y)
         return Replayed(path.ys[1 : 1 + len(wanted)], places[-1], path)
+
+    @torch.no_grad()
+    def _check_first(self, segment: Segment, now: Tensor) -> None:
+        size = self.plan.accuracy(segment.first) + torch.finfo(now.dtype).eps * segment.first.abs() + 1e-30
+        off = rms_norm((now - segment.first) / size)
+        if not bool((off <= REPLAYS).all()):
+            raise RuntimeError(changed(self.problem.f.user_time(number(segment.times[1]))))
 
 
 @torch.no_grad()
-def check_same(now: Tensor, before: Tensor, t: float, slack: Tensor | float = 0.0) -> None:
+def check_same(now: Tensor, before: Tensor, t: float) -> None:
     """Raise if f is not the function that was solved for: the gradient would be that of something else."""
     size = before.abs() + 1e-3 * rms_norm(before) + 1e-30  # large components must not hide the others
-    if not bool(((now - before).abs() <= torch.finfo(now.dtype).eps ** SAME * size + slack).all()):
-        raise RuntimeError(
-            f"func gave other values in backward than in the solve, up to t = {t:.6g}: something that it reads has "
-            "changed since, or it is random. Keep what it reads until backward is done"
-        )
+    if not bool(((now - before).abs() <= torch.finfo(now.dtype).eps ** SAME * size).all()):
+        raise RuntimeError(changed(t))
+
+
+def changed(t: float) -> str:
+    return (
+        f"func gave other values in backward than in the solve, up to t = {t:.6g}: something that it reads has "
+        "changed since, or it is random. Keep what it reads until backward is done"
+    )
 
 
 @torch.no_grad()
@@ -172,7 +191,7 @@ def _segments(problem: Problem, keeper: Keeper) -> Iterator[Segment]:
         while j < len(outputs) and outputs[j] <= number(keeper.times[end]):
             j += 1
         times, orders = tuple(keeper.times[k : end + 1]), tuple(keeper.orders[k:end])
-        yield Segment(place, times, orders, range(first, j), reached.y, reached.exact)
+        yield Segment(place, times, orders, range(first, j), reached.y, keeper.firsts[k], reached.exact)
 
 
 class Cut:

@@ -20,8 +20,8 @@ SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
 FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may leave
 LARGEST_FORCING = 0.5
 SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up
-GOOD = 0.2  # one that is trusted in the next equation, unseen; in no more, for f may have become milder since
 TINY = 1e-300
+NOISE = 10.0  # ulp of the state, times the stiffness: a residual of that size tells nothing
 
 
 class NewtonState(NamedTuple):
@@ -70,7 +70,6 @@ class Factors(NamedTuple):
     lu: Tensor
     pivots: Tensor
     rate: float = 1.0  # by which an iteration with it shrinks the error
-    trusted: bool = False  # is that taken for granted in the next equation?
 
     @staticmethod
     def of(jacobian: Tensor, gamma: float, rate: float = 1.0) -> Factors | None:
@@ -117,8 +116,8 @@ class Newton(InnerSolver):
         gamma = number(equation.gamma)
         if known is not None and known.gamma != gamma:
             made = Factors.of(known.jacobian, gamma)
-            known = None if made is None else made._replace(rate=known.rate, trusted=known.trusted)
-        return ChordState(goal, z, r, (z, r), known, rate=known.rate if known and known.trusted else 1.0)
+            known = None if made is None else made._replace(rate=known.rate)
+        return ChordState(goal, z, r, (z, r), known, rate=1.0)
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState) -> tuple[Tensor, ChordState]:
         if state.here and state.move is not None and state.length > SHORTEST:
@@ -130,19 +129,26 @@ class Newton(InnerSolver):
             move = state.factors.solve(r)
             size = state.goal.measure(move)
             first = state.move is None
-            rate = state.rate if first else size / max(state.size * state.length, TINY)
+            rate = 1.0 if first else self._rate(equation, state, size, z, r)
             if math.isfinite(size) and state.length == 1.0 and (first or rate < SLOW):
-                factors = state.factors._replace(trusted=False) if first else self._measured(state.factors, rate)
-                rate = rate if first else factors.rate
+                # It is not forgotten at once that the rate was worse.
+                factors = state.factors if first else state.factors._replace(rate=max(0.3 * state.factors.rate, rate))
+                rate = 1.0 if first else factors.rate
                 equation.f.learned[self.name] = factors
                 return z - move, state._replace(z=z, r=r, factors=factors, move=move, size=size, here=False, rate=rate)
             if not state.here and bool((two_norm(r) > two_norm(state.start[1])).any()):
                 z, r = state.start  # the old Jacobian has led away
         return self._with_new_jacobian(equation, z, r, state)
 
-    def _measured(self, factors: Factors, rate: float) -> Factors:
-        """With the rate that was seen; it is not forgotten at once that it was worse."""
-        return factors._replace(rate=max(0.3 * factors.rate, rate), trusted=rate < GOOD)
+    def _rate(self, equation: ImplicitEquation, state: ChordState, size: float, z: Tensor, r: Tensor) -> float:
+        """By which the last move has shrunk the error: the next move beside it, but also the residual. With a Jacobian
+        from when f was much stiffer a component hardly moves at all, while its residual stays."""
+        measure = state.goal.measure
+        moves, residual = size / max(state.size * state.length, TINY), measure(r)
+        stiff = 1.0 + abs(number(equation.gamma)) * float(equation.f.learned.get("stiffness", 0.0))
+        if residual <= NOISE * torch.finfo(z.dtype).eps * stiff * measure(z):
+            return moves
+        return max(moves, residual / max(measure(state.r), TINY))
 
     def _with_new_jacobian(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState

@@ -82,9 +82,9 @@ class Auto(Method):
     def error_power(self) -> int:
         return self.explicit.error_power
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0) -> AutoHistory:
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> AutoHistory:
         """A long way at this stiffness starts with BDF: there is little to lose if it was a mistake."""
-        points = self.implicit_part.init(f, t0, y0)
+        points = self.implicit_part.init(f, t0, y0, side=side)
         with torch.no_grad():
             rho = f.gain(t0, y0.detach(), points.slope.detach()) if points.slope is not None else 0.0
         long = math.isfinite(span) and rho * span > LONG

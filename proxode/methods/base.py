@@ -73,8 +73,8 @@ class Method:
         """The same for the first step from this history."""
         return self.error_power
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0) -> Any:
-        """`span` is how far the solve is to go."""
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> Any:
+        """`span` is how far the solve is to go; `side` = 1 says that f jumps at t0, and is meant from after it."""
         raise NotImplementedError
 
     def step(self, f: VectorField, t0: Time, t1: Time, history: Any, solve: Solve, side: int = 0) -> Step:
@@ -165,8 +165,8 @@ class Proximal(Method):
         wanted = 1 if self.predictor == "previous" else min(self.order + 1, 4)
         return max(wanted, self.order + 1) if self.estimating else wanted
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0) -> History:
-        return History((t0,), (y0,), f(t0, y0) if self.estimating else None)
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> History:
+        return History((t0,), (y0,), f(beside(t0, side, y0.dtype), y0) if self.estimating else None)
 
     def started(self, f: VectorField, t0: Time, history: History, side: int) -> History:
         """With the slope at t0, which an error estimate from few points needs; later ones do without."""

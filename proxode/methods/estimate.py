@@ -7,6 +7,7 @@ evaluation, and no inner solve. With fewer points the difference is of lower ord
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -43,18 +44,19 @@ EARLY = 0.5  # of a difference of lower order, while there are too few points
 def difference_weights(nodes: tuple[float, ...]) -> list[float]:
     """Weights of the divided difference over nodes, of which two neighbours may be the same: then the second of them
     stands for the slope there."""
-    m = len(nodes) - 1
-    rows = []
-    for power in range(m + 1):
-        seen: set[float] = set()
-        row = []
-        for node in nodes:
-            row.append(power * node ** max(power - 1, 0) if node in seen else node**power)
-            seen.add(node)
-        rows.append(row)
-    right = torch.zeros(m + 1, dtype=torch.float64)
-    right[m] = 1.0
-    return torch.linalg.solve(torch.tensor(rows, dtype=torch.float64), right).tolist()
+    double = next((a for a, b in itertools.pairwise(nodes) if a == b), None)
+    if double is None:
+        return [1.0 / math.prod(a - b for j, b in enumerate(nodes) if j != i) for i, a in enumerate(nodes)]
+    others = [node for node in nodes if node != double]
+    of_slope = 1.0 / math.prod(double - node for node in others)
+    at_double = [-of_slope * sum(1.0 / (double - node) for node in others), of_slope]
+    weights = []
+    for node in nodes:
+        if node == double:
+            weights.append(at_double.pop(0))
+        else:
+            weights.append(1.0 / ((node - double) ** 2 * math.prod(node - b for b in others if b != node)))
+    return weights
 
 
 @cache

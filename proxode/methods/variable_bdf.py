@@ -51,8 +51,8 @@ class VariableBDF(Proximal):
     def error_power(self) -> int:
         return 2  # of the first step
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0) -> History:
-        return History((t0,), (y0,), f(t0, y0))
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> History:
+        return History((t0,), (y0,), f(beside(t0, side, y0.dtype), y0))
 
     def with_order(self, history: History, order: int) -> History:
         order = min(order, self.max_order)
