@@ -47,7 +47,7 @@ class Stub(Method):
     def order(self) -> int:
         return self.power - 1
 
-    def init(self, f: Any, t0: Any, y0: Tensor, span: float = 0.0) -> None:
+    def init(self, f: Any, t0: Any, y0: Tensor, span: float = 0.0, side: int = 0) -> None:
         return None
 
     def step(self, f: Any, t0: Any, t1: Any, history: None, solve: Any, side: int = 0) -> Step:
