@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 DATA ?= data
 
-.PHONY: demo test lint types results bench-gradients clean
+.PHONY: demo test lint types results bench-gradients bench-adaptive clean
 
 demo: $(STAMP)
 	$(BIN)/proxode demo
@@ -36,6 +36,19 @@ bench-gradients: $(STAMP)
 	$(BIN)/python -m benchmarks.gradients_coauthor --data-dir $(DATA) --out docs/results
 	mv docs/results/*.png docs/images/
 	$(BIN)/python tools/paste_gradients.py
+
+# The numbers and pictures of docs/adaptive.md, beside CVODE, SciPy and torchdiffeq: an hour and a half on a slow core.
+# A run that was killed goes on with `make bench-adaptive RESUME=--resume`.
+bench-adaptive: .venv/.bench
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.work_precision --out docs/results $(RESUME)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.auto_switching --out docs/results $(RESUME)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.dense_threshold --out docs/results $(RESUME)
+	mv docs/results/*.png docs/images/
+	$(BIN)/python tools/paste_work_precision.py
+
+.venv/.bench: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	touch $@
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

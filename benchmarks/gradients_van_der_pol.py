@@ -32,7 +32,8 @@ REFERENCE_TOL = 1e-8
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "torchdiffeq odeint, dopri5": (torchdiffeq.odeint, {"method": "dopri5"}),
     "torchdiffeq odeint_adjoint, dopri5": (torchdiffeq.odeint_adjoint, {"method": "dopri5"}),
-    **{f"proxode {method}, {gradient}": (proxode.odeint, {"method": method, "options": {"gradient": gradient}})
+    **{f"proxode {method}, {gradient}":
+       (proxode.odeint, {"method": method, "options": {"gradient": gradient, "step_size": 1.0}})
        for method, gradient in (("bdf2", "implicit"), ("bdf2", "checkpoint"), ("bdf2", "continuous"),
                                 ("crank_nicolson", "implicit"), ("multistage3", "implicit"))},
 }  # fmt: skip

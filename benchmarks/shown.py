@@ -16,3 +16,8 @@ def console() -> Console:
 def cells(row: dict[str, Any], forms: dict[str, str]) -> list[str]:
     """The values of a row, each in its form; a dash where there is none."""
     return ["-" if row.get(name) is None else form.format(row[name]) for name, form in forms.items()]
+
+
+def power(tol: float) -> str:
+    """1e-3, not 1e-03."""
+    return f"{tol:.0e}".replace("e-0", "e-")

@@ -96,7 +96,7 @@ def train(pieces, gradient, iterations, stop=None):
             with proxode.record() as stats:
                 y = proxode.odeint(
                     pieces.on_clock(model, spring), pieces.data[0], pieces.s, method="bdf2", rtol=1e-5, atol=1e-5,
-                    options={"gradient": gradient},
+                    options={"gradient": gradient, "step_size": 1.0},
                 )  # fmt: skip
                 loss = pieces.loss(y)
                 loss.backward()

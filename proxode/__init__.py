@@ -2,7 +2,9 @@
 
 from . import gradients, inner, methods
 from .api import odeint, odeint_adjoint, odeint_dense, odeint_event, solve
+from .events import Event
 from .solution import Recording, Solution, SolverError, Stats, Status, record
+from .stepper import Stepped, Stepper
 
 try:
     from ._version import __version__
@@ -10,6 +12,6 @@ except ImportError:  # pragma: no cover
     __version__ = "0.1.0"
 
 __all__ = [
-    "Recording", "Solution", "SolverError", "Stats", "Status", "__version__", "gradients", "inner", "methods",
-    "odeint", "odeint_adjoint", "odeint_dense", "odeint_event", "record", "solve",
+    "Event", "Recording", "Solution", "SolverError", "Stats", "Status", "Stepped", "Stepper", "__version__",
+    "gradients", "inner", "methods", "odeint", "odeint_adjoint", "odeint_dense", "odeint_event", "record", "solve",
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,12 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .configure import DOOR_OPTIONS, SOLVE_OPTIONS, choose_gradient, configure
-from .gradients import Continuous, Gradient, refuse_transforms
+from .configure import DOOR_OPTIONS
+from .controllers import Adaptive
+from .events import Event, events_of
+from .gradients import Continuous, Gradient, refuse_for_events
 from .inner import InnerSolver
 from .methods import Method, method_of
-from .problem import SNAP, make_problem
-from .solution import Solution, SolverError, new_stats
+from .prepare import check_ends, check_limit, check_method, check_options, outside_inference_mode, prepare
+from .problem import SNAP
+from .solution import Failure, Solution, SolverError, Status, new_stats
 from .vector_field import number
 
 Func = Callable[..., Any]
@@ -36,22 +38,26 @@ def odeint(
         t: 1-D floating tensor, strictly increasing or decreasing.
         rtol, atol: number, tensor, or a tuple with one for each tensor of a tuple y0.
         method: a name of `proxode.methods.METHODS` or a method object. None is "auto".
-        options: for every method `step_size` or `grid_constructor` (fixed steps; without them a proximal or
-            fixed-step method steps from one time of `t` to the next), `max_num_steps` (between two output times),
-            `norm`. For proximal methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`,
-            `inner_max_iters`, `predictor`, `gradient`. For adaptive ones `controller`, `first_step`, `min_step`,
+        options: `step_size` or `grid_constructor` for fixed steps (without them a proximal method is adaptive, and a
+            fixed-step one such as rk4 steps from one time of `t` to the next; "auto" and other adaptive explicit
+            methods ignore them here, as torchdiffeq does), `max_num_steps` (between two output times), `norm`. For
+            proximal methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`, `inner_max_iters`,
+            `predictor`, `gradient`. For adaptive ones `controller`, `first_step`, `min_step`,
             `max_step`, `safety`, `ifactor`, `dfactor`. For explicit ones `interp`, `perturb`. `step_t` and `jump_t`
             are times that no step crosses, at `jump_t` f is discontinuous. An unknown option warns.
+        event_fn: `event_fn(t, y)` returns a tensor; the solve goes on until one of its elements changes its sign
+            (see `proxode.Event`). Then `t` has two elements, of which the second only says in which direction time
+            runs.
 
     Returns:
         A tensor `(len(t), *y0.shape)`, or a tuple of them. Gradients flow to y0, t, parameters and every
-        other tensor that func captures.
+        other tensor that func captures. With `event_fn`: the time of the event, and the states at t[0] and there.
 
     Raises:
         SolverError: where the solve could not go on; it holds the partial solution.
     """
     if event_fn is not None:
-        raise NotImplementedError("`event_fn` is not available yet")
+        return _until_event(func, y0, t, rtol, atol, method, options, event_fn)
     solution = _odeint_solution(func, y0, t, rtol, atol, method, options)
     return solution.ys
 
@@ -99,7 +105,7 @@ def odeint_dense(
     a method with fixed steps needs `options={"step_size": ...}`."""
     given = options or {}
     stepped = any(given.get(name) is not None for name in ("step_size", "grid_constructor"))
-    if not method_of(method).adaptive and not stepped:
+    if not method_of(method).adapting().adaptive and not stepped:
         raise ValueError(f"method {method!r} takes fixed steps: give `step_size` in options")
     ends = [torch.as_tensor(end, dtype=torch.float64).reshape(1) for end in (t0, t1)]
     solution = _odeint_solution(func, y0, torch.cat(ends), rtol, atol, method, options, dense=True)
@@ -110,8 +116,51 @@ def odeint_event(
     func: Func, y0: Any, t0: Tensor, *, event_fn: Any, reverse_time: bool = False, odeint_interface: Any = odeint,
     **kwargs: Any,
 ) -> Any:  # fmt: skip
-    """Integrate until an event. Not available yet."""
-    raise NotImplementedError("`odeint_event` is not available yet")
+    """Integrate from t0 until `event_fn(t, y)` changes its sign.
+
+    Args:
+        reverse_time: integrate towards smaller times.
+        odeint_interface: `odeint`, `odeint_adjoint` or a function of the same arguments; it gets `kwargs`.
+
+    Returns:
+        The time of the event, in the dtype of t0, and the states at t0 and there. Gradients flow through both to
+        y0, t0, parameters and whatever else func and event_fn capture.
+    """
+    if not isinstance(t0, Tensor) or not t0.is_floating_point() or t0.numel() != 1:
+        raise TypeError("`t0` must be a floating torch.Tensor of one element: torch.tensor(0.0)")
+    t0 = t0.reshape(1)
+    ahead = t0.detach().abs().clamp(min=1.0)  # any other time would do
+    t = torch.cat([t0, t0.detach() - ahead if reverse_time else t0.detach() + ahead])
+    return odeint_interface(func, y0, t, event_fn=event_fn, **kwargs)
+
+
+def _until_event(
+    func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Any, options: dict[str, Any] | None, event_fn: Any
+) -> tuple[Tensor, Any]:
+    if not callable(event_fn):
+        raise TypeError(f"`event_fn` must be callable as event_fn(t, y), but it is a {type(event_fn).__name__}")
+    if isinstance(t, Tensor) and t.dim() == 1 and len(t) != 2:
+        raise ValueError(f"`t` must have two elements where `event_fn` is given, but it has {len(t)}")
+    solution = _odeint_solution(func, y0, t, rtol, atol, method, options, until=Event(event_fn))
+    failure = solution.failure
+    if solution.status is Status.SUCCESS:
+        failure = Failure(Status.NO_EVENT, number(t[0]), 0, 0.0, "from here on, as far as time reaches")
+    elif failure is not None and failure.status is Status.MAX_STEPS:
+        failure = replace(failure, detail=f"no event was found before; {failure.detail}")
+    if failure is not None:
+        solution.status, solution.failure = failure.status, failure
+        raise SolverError(failure, solution)
+    return _ending_with_event(solution, 0)
+
+
+def _ending_with_event(solution: Solution, event: int) -> tuple[Tensor, Any]:
+    """The time of a terminal event, and the states at the first time and there."""
+    found = solution.event_ys[event]
+    if isinstance(found, tuple):
+        ys: Any = tuple(torch.cat([y[:1], e[-1:]]) for y, e in zip(solution.ys, found, strict=True))
+    else:
+        ys = torch.cat([solution.ys[:1], found[-1:]])
+    return solution.event_ts[event][-1], ys
 
 
 def solve(
@@ -124,62 +173,55 @@ def solve(
 
     Args:
         save_at: times for which the state is returned, a 1-D tensor from t0 towards t1; by default t0 and t1.
-        step_size: fixed steps of this size. Proximal and fixed-step methods need it.
+        step_size: fixed steps of this size ("auto" then takes those of bdf5). Methods such as rk4 need it; the others
+            take as long steps as rtol and atol allow without it.
         max_steps: the solve ends with `Status.MAX_STEPS` beyond it.
         throw: raise `SolverError` where the solve could not go on; else return what was reached, with its status.
+        event: a `proxode.Event`, a function `event(t, y)` or several of them. A terminal one (a plain function is)
+            ends the solve with `Status.EVENT`; ys then holds the times of save_at before it, or t0 and the event.
+            `Solution.event_ts` and `Solution.event_ys` have all that were found.
         dense: keep every step, so that `Solution.evaluate(t)` answers for any time between t0 and t1.
         options: as in `odeint`; an unknown one raises.
     """
-    for name, value in (("event", event is not None), ("per_sample", per_sample), ("progress", progress)):
+    for name, value in (("per_sample", per_sample), ("progress", progress)):
         if value:
             raise NotImplementedError(f"`{name}` is not available yet")
-    unknown = sorted(set(options) - set(SOLVE_OPTIONS))
-    if unknown:
-        raise TypeError(f"solve() got unknown options {', '.join(unknown)}; it accepts: {', '.join(SOLVE_OPTIONS)}")
-    max_steps = _step_limit("max_steps", max_steps)
-    chosen = method_of(method)
-    if step_size is None and not chosen.adaptive and options.get("grid_constructor") is None:
-        raise ValueError(
-            f"method {method!r} takes fixed steps: give `step_size` (or `grid_constructor`), "
-            "or choose an adaptive method such as 'dopri5'"
-        )
+    check_options("solve", options)
+    events = events_of(event)
+    max_steps = check_limit("max_steps", max_steps)
+    chosen = check_method(method, step_size, options)
     times, saved = _save_times(t0, t1, save_at)
     options = {**options, "step_size": step_size, "inner": inner, "gradient": gradient}
     try:
-        solution = _run(func, y0, times, rtol, atol, chosen, options, max_steps, throw, dense, strict=True)
+        solution = _run(
+            func, y0, times, rtol, atol, chosen, options, max_steps, throw, dense, strict=True, events=events
+        )
     except SolverError as error:
         if error.solution is not None:
             error.solution.keep(saved)
         raise
+    if save_at is None and solution.status is Status.EVENT:
+        last = next(i for i, event in enumerate(events) if event.terminal and len(solution.event_ts[i]))
+        end, solution.ys = _ending_with_event(solution, last)
+        solution.ts = torch.stack([solution.ts[0], end])
+        return solution
     return solution.keep(saved)
-
-
-def _step_limit(name: str, limit: Any) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"`{name}` must be a positive integer, not {limit!r}")
-    return limit
 
 
 def _save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
     """t0, the times to save and t1 as one tensor, and which part of it the user wants back."""
-    ends = []
-    for name, end in (("t0", t0), ("t1", t1)):
-        if not isinstance(end, int | float | Tensor) or isinstance(end, bool):
-            raise TypeError(f"`{name}` must be a number or a tensor of one, not {type(end).__name__}")
-        end = torch.as_tensor(end, dtype=torch.float64)
-        if end.numel() != 1 or not math.isfinite(number(end)):
-            raise ValueError(f"`{name}` must be one finite number")
-        ends.append(end.reshape(1))
-    if number(ends[0]) == number(ends[1]):
-        raise ValueError("`t0` and `t1` are equal: there is nothing to integrate")
+    ends = check_ends(t0, t1)
     if save_at is None:
         return torch.cat(ends), slice(0, 2)
     if not isinstance(save_at, Tensor) or not save_at.is_floating_point() or save_at.dim() != 1 or not len(save_at):
         raise TypeError("`save_at` must be a one-dimensional floating torch.Tensor of times")
-    save_at = save_at.to(torch.float64)
-    for end in ends:  # an end that was rounded to float32 is still that end
-        save_at = torch.where((save_at - end).abs() <= SNAP * (ends[1] - ends[0]).abs(), end, save_at)
     low, high = sorted((number(ends[0]), number(ends[1])))
+    ulp = torch.finfo(save_at.dtype).eps
+    save_at = save_at.to(torch.float64)
+    for end in ends:  # an end that was rounded to float32 is still that end: in that dtype, or where it is left outside
+        off, outside = (save_at - end).abs(), (save_at < low) | (save_at > high)
+        near = SNAP * torch.minimum(end.abs(), (ends[1] - ends[0]).abs())
+        save_at = torch.where((off <= ulp * end.abs()) | (outside & (off <= near)), end, save_at)
     if not bool(((save_at >= low) & (save_at <= high)).all()):
         raise ValueError(f"`save_at` must lie between t0 and t1, {number(ends[0]):g} and {number(ends[1]):g}")
     later = (save_at[1:] - save_at[:-1]) * (ends[1] - ends[0]).detach()
@@ -192,38 +234,42 @@ def _save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
 
 
 def _odeint_solution(
-    func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Any, options: dict[str, Any] | None, dense: bool = False
-) -> Solution:
+    func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Any, options: dict[str, Any] | None,
+    dense: bool = False, until: Event | None = None,
+) -> Solution:  # fmt: skip
     if options is not None and not isinstance(options, dict):
         raise TypeError(f"`options` must be a dict, not {type(options).__name__}")
     options = dict(options or {})
     chosen = method_of(method)
     for name in sorted(set(options) - set(DOOR_OPTIONS)):
-        warnings.warn(f"unknown option {name!r} is ignored; known are: {', '.join(DOOR_OPTIONS)}", stacklevel=3)
+        warnings.warn(
+            f"unknown option {name!r} is ignored; known are: {', '.join(DOOR_OPTIONS)}",
+            stacklevel=3 if until is None else 4,
+        )
         del options[name]
     intervals = max(len(t) - 1, 1) if isinstance(t, Tensor) and t.dim() == 1 else 1
-    limit = _step_limit("max_num_steps", options.pop("max_num_steps", 2**31 - 1))
+    limit = check_limit("max_num_steps", options.pop("max_num_steps", 2**31 - 1))
     max_steps = limit * intervals  # torchdiffeq counts between two outputs
-    return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=True, dense=dense)
+    if until is None:
+        return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=True, dense=dense)
+    return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=False, events=(until,), endless=True)
 
 
 def _run(
     func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Method, options: dict[str, Any], max_steps: int,
-    throw: bool, dense: bool = False, strict: bool = False,
+    throw: bool, dense: bool = False, strict: bool = False, events: tuple[Event, ...] = (), endless: bool = False,
 ) -> Solution:  # fmt: skip
-    if torch.is_inference_mode_enabled():  # func may need grad mode inside, which inference tensors do not admit
-        with torch.inference_mode(False), torch.no_grad():
-            return _run(func, y0, t, rtol, atol, method, options, max_steps, throw, dense, strict)
-    if method.implicit:
-        refuse_transforms()
-    problem = make_problem(
-        func, y0, t, rtol, atol, new_stats(), implicit=method.implicit,
-        **{name: options.pop(name) for name in ("norm", "step_t", "jump_t") if name in options},
-    )  # fmt: skip
-    gradient = choose_gradient(options)
-    plan = replace(configure(problem, method, options, strict=strict), max_steps=max_steps, dense=dense)
-    solution = gradient.solve(problem, plan)
+    if events:
+        refuse_for_events()
+    with outside_inference_mode():
+        problem, gradient, plan = prepare(
+            func, y0, t, rtol, atol, method, options, new_stats(), strict=strict, endless=endless
+        )
+        plan = replace(plan, max_steps=max_steps, dense=dense)
+        solution = gradient.solve(replace(problem, events=events), plan)
     solution.inner_tol = plan.inner_tol
+    if solution.status is Status.SUCCESS and problem.raised and isinstance(plan.controller, Adaptive):
+        solution.status = Status.TOLERANCE_RAISED
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution

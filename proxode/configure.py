@@ -17,8 +17,8 @@ from .gradients import SETTINGS, Gradient, gradient_of
 from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
 from .loop import Plan
 from .methods import ExplicitRungeKutta, Method, Proximal, method_of
-from .norms import tolerance_scale
-from .problem import SNAP, Problem
+from .norms import rms_norm, tolerance_scale
+from .problem import LEAST_RTOL, SNAP, Problem
 from .vector_field import Time, number
 
 GRID = ("step_size", "grid_constructor")
@@ -35,6 +35,11 @@ SOLVE_OPTIONS = tuple(
 
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
+SHARE = 0.7  # of rtol^(1/(p+1)): keeps the error of a solve within ten tolerances on benchmarks/stiff_problems.py
+OF_ATOL = 0.1  # part of atol over the size of the state that counts as a relative tolerance
+LEAST_ORDER = 3  # whose share every lower order gets too: theirs would be tiny
+OF_MOVE_ADAPTIVE = 0.1  # the same where an error test follows
+KAPPA_ADAPTIVE = 0.3  # the same where steps are rejected by their error, which includes that of the solve
 BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave of the gradient; no error test follows it
 
 
@@ -59,22 +64,45 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
 
     options = {name: value for name, value in options.items() if value is not None}
     options.pop("dtype", None)  # torchdiffeq's dtype of the time, which is float64 here
-    fixed = not method.adaptive or (strict and any(name in options for name in GRID))
+    gridded = any(name in options for name in GRID)
+    # torchdiffeq's adaptive methods ignore a grid (GRAND passes one to dopri5), and so does the default there.
+    fixed = gridded and (strict or isinstance(method, Proximal))
+    method = method.stepping() if fixed else method.adapting()
+    fixed = fixed or not method.adaptive
     _refuse(method, options, fixed, strict)
     method = _with_settings(method, options)
+    share = _share(problem, method) if method.implicit and not fixed else 1.0
     controller: Controller
     if fixed:
         controller = FixedGrid(make_grid(problem, options.get("step_size"), options.get("grid_constructor")))
     else:
         settings = {name: options[name] for name in STEPPING if name in options}
-        kind = settings.pop("controller", "pi")
+        kind = settings.pop("controller", method.steering)
+        if (kind == "order") != (method.steering == "order"):
+            raise ValueError(f"`controller` {kind!r} does not suit method {method.name}: leave it out")
         plain = {name: v.item() if isinstance(v, Tensor) and v.numel() == 1 else v for name, v in settings.items()}
-        controller = Adaptive(kind, **plain)
+        controller = Adaptive(kind, share=share, **plain)
     solve: Solve = _no_equations
     tol, backward_rtol = None, _backward_rtol(problem, None)
     if method.implicit:
-        solve, tol, backward_rtol = _make_solve(problem, options)
-    return Plan(method, controller, solve, tol, backward_rtol, again)
+        solve, tol, backward_rtol = _make_solve(problem, options, None if fixed else share)
+    return Plan(method, controller, solve, tol, backward_rtol, _accuracy(problem, options, share), again)
+
+
+def _accuracy(problem: Problem, options: dict[str, Any], share: float) -> Callable[[Tensor], Tensor | float]:
+    if options.get("inner_tol") is not None:
+        return lambda y: float(options["inner_tol"])
+    return lambda y: KAPPA_ADAPTIVE * share * tolerance_scale(problem.rtol, problem.atol, y)
+
+
+def _share(problem: Problem, method: Method) -> float:
+    """The part of the tolerance that one step may use. The errors of N steps add up, and N grows as tol^(-1/(p+1)) at
+    order p: with a share as small as 1/N the error of the whole solve stays in proportion to the tolerance."""
+    size = float(rms_norm(problem.y0.detach()).max()) or 1.0
+    rtol, atol = (float(tol.max()) if isinstance(tol, Tensor) else tol for tol in (problem.rtol, problem.atol))
+    rtol = min(max(rtol, OF_ATOL * atol / size), 1.0)  # a tiny rtol beside an atol that is not says nothing
+    share = SHARE * rtol ** (1.0 / (max(method.implicit_order, LEAST_ORDER) + 1))
+    return min(1.0, max(share, LEAST_RTOL * torch.finfo(problem.y0.dtype).eps / rtol))
 
 
 def _backward_rtol(problem: Problem, inner_tol: float | None) -> float:
@@ -97,7 +125,7 @@ def _refuse(method: Method, options: dict[str, Any], fixed: bool, strict: bool) 
         )
         if strict:
             raise ValueError(message + ": leave it out")
-        warnings.warn(message + " and is ignored", stacklevel=6)
+        warnings.warn(message + " and is ignored", stacklevel=7)
 
 
 def _with_settings(method: Method, options: dict[str, Any]) -> Method:
@@ -185,7 +213,7 @@ def _constructed(problem: Problem, grid_constructor: Callable[..., Any]) -> tupl
 # The inner solves
 
 
-def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float, float]:
+def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) -> tuple[Solve, float, float]:
     lr, eta = (_positive(name, options.get(name)) for name in ("inner_lr", "inner_eta"))
     if lr is not None and eta is not None:
         raise ValueError("`inner_lr` and `inner_eta` exclude each other (lr = eta / gamma): give one of them")
@@ -212,6 +240,9 @@ def _make_solve(problem: Problem, options: dict[str, Any]) -> tuple[Solve, float
         scale = scale.clamp(min=max(numbers.eps * float(scale.max()), numbers.tiny**0.25))
         if kind == "update":
             return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
+        if share is not None:
+            tight, move = KAPPA_ADAPTIVE * share, OF_MOVE_ADAPTIVE
+            return Stop(tight, kind, scale, problem.norm, max_iters, believing=True, of_move=move)
         return Stop(KAPPA, kind, scale, problem.norm, max_iters, of_move=OF_MOVE)
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:

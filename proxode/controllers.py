@@ -17,36 +17,58 @@ class Decision(NamedTuple):
     accept: bool
     t_next: Time  # where the next step should end
     state: Any
+    order: int | None = None  # of the next step, where the method has a choice
+
+
+class Outcome(NamedTuple):
+    """What is known of a step: its error over the tolerance, the power of the step that the error follows, and for a
+    method of variable order the order taken, and the ratios that others would have had."""
+
+    ratio: float
+    power: int
+    order: int | None = None
+    switch: int | None = None
+    others: tuple[tuple[int, float], ...] = ()
+
+    def over(self, share: float) -> Outcome:
+        """The same for a tolerance of which a step may only use a share."""
+        others = tuple((order, ratio / share) for order, ratio in self.others)
+        return self._replace(ratio=self.ratio / share, others=others)
 
 
 @dataclass(frozen=True)
 class FixedGrid:
-    """Steps between given times. Nothing is rejected: what cannot be solved ends the solve."""
+    """Steps between given times. Nothing is rejected: what cannot be solved ends the solve. Where steps of a method of
+    variable order are taken again, their orders are given too."""
 
     grid: tuple[Time, ...]
+    orders: tuple[int | None, ...] | None = None
 
     retries: ClassVar[bool] = False
 
     def plain(self) -> FixedGrid:
         """The same with times that are numbers."""
-        return FixedGrid(tuple(map(number, self.grid)))
+        return FixedGrid(tuple(map(number, self.grid)), self.orders)
 
     def start(self, t0: Time, first_step: float) -> Decision:
-        return Decision(True, self.grid[1], 1)
+        return Decision(True, self.grid[1], 1, None if self.orders is None else self.orders[0])
 
-    def next(self, t0: Time, t1: Time, ratio: float, order: int, state: int) -> Decision:
+    def next(self, t0: Time, t1: Time, outcome: Outcome, state: int) -> Decision:
         state = min(state + 1, len(self.grid) - 1)
-        return Decision(True, self.grid[state], state)
+        return Decision(True, self.grid[state], state, None if self.orders is None else self.orders[state - 1])
 
 
 class AdaptiveState(NamedTuple):
     h: float  # the step that was proposed, before a stop may have cut it
     ratio: float = 1.0  # error ratio of the last accepted step
-    rejected: bool = False
+    rejected: int = 0  # times in a row
 
 
 ROUNDING = 1e-9
-CONTROLLERS = ("pi", "integral", "paper")
+CONTROLLERS = ("pi", "integral", "paper", "order")
+BIAS, BIAS_UP = 3.0, 6.0  # by which errors at the present order (or a lower), and at a higher, are taken for larger
+STEADY = (1.0, 1.2)  # a multistep method keeps its step where the change would be less
+GROWTH = {2: 2.0, 3: 1.6, 4: 1.4, 5: 1.3}  # of the steps of a multistep method
 
 
 @dataclass(frozen=True)
@@ -65,6 +87,7 @@ class Adaptive:
     first_step: float | None = None
     min_step: float = 0.0
     max_step: float = math.inf
+    share: float = 1.0  # part of the tolerance that the error of one step may be, at the orders above zero
 
     retries: ClassVar[bool] = True
 
@@ -94,12 +117,15 @@ class Adaptive:
         h = min(max(first_step, self.min_step), self.max_step)
         return Decision(True, t0 + h, AdaptiveState(h))
 
-    def next(self, t0: Time, t1: Time, ratio: float, order: int, state: AdaptiveState) -> Decision:
-        """After a step from t0 to t1. `order` is the power of the step that the error follows."""
-        h = number(t1) - number(t0)
+    def next(self, t0: Time, t1: Time, outcome: Outcome, state: AdaptiveState) -> Decision:
+        """After a step from t0 to t1."""
+        if outcome.order != 0:
+            outcome = outcome.over(self.share)
+        if self.kind == "order" and outcome.order != 0:
+            return self._next_with_order(t0, t1, outcome, state)
+        h, (ratio, order, *_) = number(t1) - number(t0), outcome
         if not math.isfinite(ratio):
-            h_next = self._clamp(self.dfactor * h)
-            return Decision(False, t0 + h_next, AdaptiveState(h_next, state.ratio, True))
+            return self._shorter(t0, self.dfactor * h, outcome, state)
         at_least = h <= self.min_step * (1.0 + ROUNDING)  # such a step is taken whatever its error
         size = ratio * 2.0 / h if self.kind == "paper" else ratio
         accept = (size <= 2.0 if self.kind == "paper" else size <= 1.0) or at_least
@@ -109,9 +135,40 @@ class Adaptive:
             if h < state.h * (1.0 - ROUNDING):  # a stop had cut the step short: what was proposed before still stands
                 h_next = max(h_next, state.h)
             h_next = self._clamp(h_next)
-            return Decision(True, t1 + h_next, AdaptiveState(h_next, max(size, 1e-4)))
-        h_next = self._clamp(min(h_next, (0.5 if state.rejected else self.safety) * h))
-        return Decision(False, t0 + h_next, AdaptiveState(h_next, state.ratio, True))
+            following = outcome.order if outcome.switch is None else outcome.switch
+            return Decision(True, t1 + h_next, AdaptiveState(h_next, max(size, 1e-4)), following)
+        return self._shorter(t0, min(h_next, (0.5 if state.rejected else self.safety) * h), outcome, state)
+
+    def _shorter(self, t0: Time, h: float, outcome: Outcome, state: AdaptiveState) -> Decision:
+        h = self._clamp(h)
+        return Decision(False, t0 + h, AdaptiveState(h, state.ratio, state.rejected + 1), outcome.order)
+
+    def _next_with_order(self, t0: Time, t1: Time, outcome: Outcome, state: AdaptiveState) -> Decision:
+        """The order, among those whose error is known, that allows the longest next step."""
+        h, ratio = number(t1) - number(t0), outcome.ratio
+        if not math.isfinite(ratio):
+            return self._shorter(t0, self.dfactor * h, outcome, state)
+        at_least = h <= self.min_step * (1.0 + ROUNDING)
+        own = outcome.power - 1 if outcome.order is None else outcome.order
+        choices = [(_multistep_factor(BIAS, ratio, own), own)]
+        choices += [(_multistep_factor(BIAS_UP if k > own else BIAS, r, k), k) for k, r in outcome.others]
+        factor, order = max(choices)
+        if ratio > 1.0 and not at_least:
+            lower = [(factor, k) for factor, k in choices if k <= own]
+            factor, order = max(lower)
+            if state.rejected >= 2:
+                factor, order = min(factor, 0.25), max(1, own - 1)
+            shorter = self._shorter(t0, h * min(max(factor, self.dfactor), self.safety), outcome, state)
+            return shorter._replace(order=order)
+        if STEADY[0] < factor < STEADY[1] or (state.rejected and factor > 1.0):
+            factor = 1.0
+        h_next = h * min(max(factor, self.dfactor), min(self.ifactor, GROWTH.get(own, self.ifactor)))
+        if h < state.h * (1.0 - ROUNDING):  # a stop had cut the step short
+            h_next = max(h_next, state.h)
+        h_next = self._clamp(h_next)
+        order = order if outcome.switch is None else outcome.switch
+        return Decision(True, t1 + h_next, AdaptiveState(h_next, max(ratio, 1e-4)), order)
+
 
     def _factor(self, size: float, order: int, state: AdaptiveState) -> float:
         if size == 0.0:
@@ -124,6 +181,10 @@ class Adaptive:
 
     def _clamp(self, h: float) -> float:
         return min(max(h, self.min_step), self.max_step)
+
+
+def _multistep_factor(bias: float, ratio: float, order: int) -> float:
+    return float((bias * max(ratio, 1e-10)) ** (-1.0 / (order + 1)))
 
 
 Controller = FixedGrid | Adaptive

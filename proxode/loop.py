@@ -1,38 +1,23 @@
-"""The only loop over time: method.step, the controller accepts or rejects, outputs are taken, costs are booked."""
+"""The only loop over time: steps that were accepted, outputs and events, until the last time or a reason to stop."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
-from .controllers import Adaptive, Controller, first_step
+from .controllers import Controller
+from .events import begin_watch
 from .inner import Solve
-from .interpolation import Interpolant, Pieces
-from .methods.base import Method, Step
-from .norms import tolerance_scale
+from .methods.base import Method
 from .problem import Problem
-from .solution import Failure, Solution, Status
-from .vector_field import Time, number
+from .solution import Failure, Solution
+from .trajectory import Trajectory
+from .vector_field import number
+from .walk import Place, Walk
 
-OnAccept = Callable[["Place"], None]
-
-UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
-NEARLY = 1e-9  # part of a step below which the rest of the way to a stop is not worth a step of its own
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a solve stands between two steps: with it the solve goes on exactly as it would have."""
-
-    t: Time
-    y: Tensor
-    history: Any
-    memory: Any = None  # what the vector field has learned so far
+OnAccept = Callable[[Place], None]
 
 
 @dataclass(frozen=True)
@@ -44,59 +29,10 @@ class Plan:
     solve: Solve  # of one equation, without a graph
     inner_tol: float | None  # the tolerance of the inner solves: absolute if it was given, else in units of rtol, atol
     backward_rtol: float  # what a linear solve in backward may leave, relative
+    accuracy: Callable[[Tensor], Tensor | float]  # how well equations are solved, by component of the state
     again: Callable[..., Plan]  # (problem, method, options): a plan for another problem, such as an adjoint
     max_steps: int = 2**31 - 1
     dense: bool = False
-
-
-@dataclass
-class Trajectory:
-    """What has been reached so far: the outputs, and every step's interpolant where a dense result is wanted."""
-
-    problem: Problem
-    dense: bool
-    ys: list[Tensor] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    steps: list[Interpolant] = field(default_factory=list)
-
-    @property
-    def complete(self) -> bool:
-        return len(self.ys) == len(self.problem.ts)
-
-    def take(self, t1: Time, step: Step) -> None:
-        """The outputs up to t1."""
-        end, ts = number(t1), self.problem.ts
-        while not self.complete and number(ts[len(self.ys)]) <= end:
-            t = ts[len(self.ys)]
-            free = isinstance(t, Tensor) and t is not t1  # its gradient is the slope of the interpolant
-            self.ys.append(step.y1 if number(t) == end and not free else step.interpolant.evaluate(t))
-        if self.dense:
-            self.ends.append(end)
-            self.steps.append(step.interpolant)
-
-    def solution(self, failure: Failure | None) -> Solution:
-        problem = self.problem
-        status = Status.SUCCESS if failure is None else failure.status
-        ts = problem.user_ts[: len(self.ys)]
-        return Solution(ts, problem.restore(self.ys), problem.stats, status, failure, dense=self._dense())
-
-    @property
-    def pieces(self) -> Pieces:
-        return Pieces(number(self.problem.ts[0]), tuple(self.ends), tuple(self.steps))
-
-    def _dense(self) -> Callable[[Any], Any] | None:
-        if not self.steps:
-            return None
-        problem, pieces = self.problem, self.pieces
-
-        def evaluate(t: Any) -> Any:
-            times = torch.as_tensor(t, dtype=torch.float64)
-            inner = times if problem.sign > 0 else -times
-            points = inner.reshape(-1).unbind() if inner.requires_grad else inner.reshape(-1).tolist()
-            ys = torch.stack([pieces.evaluate(point) for point in points])
-            return problem.structure.restore(ys, *times.shape)
-
-        return evaluate
 
 
 def integrate(
@@ -104,9 +40,7 @@ def integrate(
     on_accept: OnAccept | None = None,
 ) -> Solution:  # fmt: skip
     """Step from the first time to the last. Every outcome is a `Solution`, with the part that was reached."""
-    path, failure = travel(
-        problem, method, controller, solve, max_steps=max_steps, dense=dense, on_accept=on_accept
-    )
+    path, failure = travel(problem, method, controller, solve, max_steps=max_steps, dense=dense, on_accept=on_accept)
     return path.solution(failure)
 
 
@@ -116,115 +50,25 @@ def travel(
 ) -> tuple[Trajectory, Failure | None]:  # fmt: skip
     """The loop: what was reached, and why not more. `start` goes on from where a solve stood (at the first time);
     `on_accept` hears of every place that is reached."""
-    path = Trajectory(problem, dense, [problem.y0])
+    events = problem.events
+    path = Trajectory(replace(problem, events=()) if events else problem, dense, events, [problem.y0])
     if path.complete:
         return path, None
-    f, stats = problem.f, problem.stats
-    t, y = problem.ts[0], problem.y0
-    history = method.init(f, t, y) if start is None else start.history
-    slope = getattr(history, "slope", None)
-    if slope is not None and not _all_finite(slope):
-        return path, _located(Status.NON_FINITE, problem, t, t, f"method {method.name}: f at the first time")
-    _, t1, state = controller.start(t, _first_step(problem, method, controller, slope))
-    stops = [*(s for s in problem.stops if number(t) < s < number(problem.ts[-1])), problem.ts[-1]]
-    while not path.complete:
-        t1 = _not_beyond(t, t1, stops[0]) if controller.retries else t1
-        failure = _cannot_step(stats.n_steps, max_steps, t, t1, given=t1 is stops[0] or not controller.retries)
-        if failure is not None:
-            return path, _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}")
-        problem.notify("callback_step", t, y, t1)
-        stats.n_steps += 1
-        step = method.step(f, t, t1, history, solve, side=_side(problem, t, t1))
-        ratio = _error_ratio(problem, y, step)
-        if not controller.retries and not math.isfinite(ratio):
-            return path, _step_failure(problem, method, t, t1, y, step)
-        accept, t_next, state = controller.next(t, t1, ratio, method.error_power, state)
-        if not accept:
-            stats.n_rejected += 1
-            problem.notify("callback_reject_step", t, y, t1)
-            if number(t_next) >= number(t1):  # held at the least step that the user allows
-                return path, _step_failure(problem, method, t, t1, y, step)
-            t1, history = t_next, step.retry or history
-            continue
-        stats.n_accepted += 1
-        problem.notify("callback_accept_step", t, y, t1)
-        path.take(t1, step)
-        t, y, history = t1, step.y1, step.history
-        if number(t) in problem.jumps:
-            history = method.after_jump(history)
+    watch = begin_watch(events, problem.f, problem.ts[0], problem.y0) if events else None
+    walk = Walk(problem, method, controller, solve, max_steps)
+    failure = walk.begin(start)
+    while failure is None and not path.complete:
+        t0 = walk.t
+        step = walk.step()
+        if isinstance(step, Failure):
+            failure = step
+            break
+        if watch is not None:
+            watch, found = watch.after(number(t0), number(walk.t), step.y1, step.interpolant.evaluate)
+            for crossing in found:
+                path.meet(crossing)
+        path.take(walk.t, step)
         if on_accept is not None:
-            on_accept(Place(t, y, history, f.memory))
-        if number(t) >= number(stops[0]):
-            stops.pop(0)
-        t1 = t_next
-    return path, None
-
-
-def _first_step(problem: Problem, method: Method, controller: Controller, slope: Tensor | None) -> float:
-    if not isinstance(controller, Adaptive):
-        return 0.0
-    if controller.first_step is not None:
-        return controller.first_step
-    t0, span = problem.ts[0], number(problem.ts[-1]) - number(problem.ts[0])
-    slope = problem.f(t0, problem.y0) if slope is None else slope
-    power, rtol, atol = method.error_power, problem.rtol, problem.atol
-    return first_step(problem.f, number(t0), problem.y0.detach(), slope.detach(), power, rtol, atol, problem.norm, span)
-
-
-def _not_beyond(t: Time, t1: Time, stop: Time) -> Time:
-    """t1, or the stop if the step would cross it or all but reach it."""
-    h = number(t1) - number(t)
-    return stop if number(t1) + NEARLY * h >= number(stop) else t1
-
-
-def _side(problem: Problem, t0: Time, t1: Time) -> int:
-    return int(bool(problem.jumps) and (number(t0) in problem.jumps or number(t1) in problem.jumps))
-
-
-def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -> Status | None:
-    """`given`: the end of the step was not the controller's choice, and may be as near as it likes."""
-    if n_steps >= max_steps:
-        return Status.MAX_STEPS
-    least = 0.0 if given else UNDERFLOW * abs(number(t))
-    return None if number(t1) - number(t) > least else Status.STEP_UNDERFLOW
-
-
-def _all_finite(x: Tensor) -> bool:
-    return math.isfinite(float(x.detach().abs().max()))
-
-
-@torch.no_grad()
-def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
-    """The error in units of the tolerance; infinite where the step is no step at all, zero where none is known."""
-    if step.failure is not None:
-        return math.inf
-    if step.error is None:
-        return 0.0 if _all_finite(step.y1) else math.inf
-    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
-    if not _all_finite(scale):
-        return math.inf
-    ratio = float(problem.norm(step.error / scale).max())
-    if step.error_low is None or ratio == 0.0:
-        return ratio
-    low = float(problem.norm(step.error_low / scale).max())
-    return ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
-
-
-def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:
-    inner = step.failure
-    if inner is None:
-        return _located(Status.NON_FINITE, problem, t0, t1, f"method {method.name}, {_largest(y0)} before the step")
-    detail = (
-        f"method {method.name}, inner solver {inner.solver} after {inner.iterations} iterations: "
-        f"last residual {inner.size:.3g}, tolerance {inner.tol:.3g}, {_largest(y0)} before the step"
-    )
-    return _located(inner.status, problem, t0, t1, detail)
-
-
-def _largest(y: Tensor) -> str:
-    return f"largest |y| {float(y.detach().abs().max()):.3g}"
-
-
-def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:
-    h = number(t1) - number(t0)
-    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail)
+            on_accept(walk.place(step))
+    problem.f.recycled.clear()  # large, and of no use to a backward that keeps f alive
+    return path, failure

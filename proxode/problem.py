@@ -13,12 +13,14 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from .events import Event
 from .norms import Norm, rms_norm
 from .solution import Stats
 from .structure import Structure
 from .vector_field import Time, VectorField, number
 
 State = Tensor | tuple[Tensor, ...]
+LEAST_RTOL = 10.0  # ulp: an error of this size can still be told from rounding
 SNAP = 1e-6  # part of a step, or of the time between outputs, within which two times are the same
 CALLBACKS = ("callback_step", "callback_accept_step", "callback_reject_step")
 
@@ -39,6 +41,9 @@ class Problem:
     stops: tuple[float, ...] = ()  # times that no step crosses
     jumps: tuple[float, ...] = ()  # those of them where f is discontinuous
     callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    raised: bool = False  # was rtol below what the dtype carries?
+    events: tuple[Event, ...] = ()  # to look for
+    endless: bool = False  # does the last time mean nothing?
 
     @property
     def sign(self) -> float:
@@ -50,9 +55,6 @@ class Problem:
             where = torch.tensor(self.f.user_time(t0), dtype=torch.float64)
             dt = torch.tensor(number(t1) - number(t0), dtype=torch.float64)
             callback(where, self.structure.restore(y0), dt)
-
-    def restore(self, ys: list[Tensor]) -> Any:
-        return self.structure.restore(torch.stack(ys), len(ys))
 
 
 def make_problem(
@@ -72,20 +74,31 @@ def make_problem(
     steps = _at_outputs(_check_marks("step_t", step_t, reverse), times)
     if set(jumps) & set(steps):
         raise ValueError("`step_t` and `jump_t` must not share times")
+    relative = _check_tolerance("rtol", rtol, structure, flat)
+    absolute = _check_tolerance("atol", atol, structure, flat)
+    least = LEAST_RTOL * torch.finfo(flat.dtype).eps
     return Problem(
         f=VectorField(func, structure, stats, reverse=reverse),
         y0=flat,
         ts=times,
         user_ts=user_ts,
-        rtol=_check_tolerance("rtol", rtol, structure, flat),
-        atol=_check_tolerance("atol", atol, structure, flat),
+        rtol=relative.clamp(min=least) if isinstance(relative, Tensor) else max(relative, least),
+        atol=absolute,
         norm=_make_norm(norm, structure),
         structure=structure,
         stats=stats,
         stops=tuple(sorted((*jumps, *steps))),
         jumps=jumps,
         callbacks={name: getattr(func, name) for name in CALLBACKS if hasattr(func, name)},
+        raised=_too_small(relative, absolute, flat, least),
     )
+
+
+def _too_small(rtol: float | Tensor, atol: float | Tensor, y0: Tensor, least: float) -> bool:
+    """Is more asked for than the dtype carries? A small rtol is fine where atol is large enough."""
+    asked = atol + rtol * y0.detach().abs()
+    low = (rtol if isinstance(rtol, Tensor) else torch.tensor(rtol)) < least
+    return bool((low.to(y0.device) & (asked < least * y0.detach().abs())).any())
 
 
 def _check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
@@ -131,7 +144,7 @@ def _check_times(t: Any, flat: Tensor) -> Tensor:
     if not (bool((later > 0).all()) or bool((later < 0).all())):
         raise ValueError("`t` must be strictly increasing or strictly decreasing")
     if t.device != flat.device:
-        warnings.warn(f"`t` is on {t.device} and y0 on {flat.device}: t is moved there", stacklevel=4)
+        warnings.warn(f"`t` is on {t.device} and y0 on {flat.device}: t is moved there", stacklevel=5)
         t = t.to(flat.device)
     return t.clone() if t.is_inference() else t
 

@@ -16,15 +16,24 @@ class Status(Enum):
     """How a solve ended. Each member carries its message and what to try."""
 
     SUCCESS = ("the solve reached the last time", "")
+    TOLERANCE_RAISED = (
+        "the solve reached the last time, with rtol raised to what the dtype of the state carries",
+        "use float64 for a smaller one",
+    )
+    EVENT = ("a terminal event ended the solve", "")
+    NO_EVENT = (
+        "no event was found",
+        "look at the signs of the event function along the solution: `solve` with a last time shows it",
+    )
     MAX_STEPS = (
         "the number of steps reached its limit",
-        "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, or, if the problem is stiff, "
-        "use a proximal method such as 'bdf2' with a `step_size`",
+        "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, use 'auto' or 'bdf' if the problem is "
+        "stiff and the method explicit, and see that f is not random (dropout in a module that was not put to eval)",
     )
     STEP_UNDERFLOW = (
         "underflow in dt: the step became smaller than the rounding of the time",
-        "f may be discontinuous, non-finite or too stiff for this method: try a proximal method, "
-        "loosen rtol and atol, or use float64",
+        "f may be discontinuous, random, nan just ahead, or its solution grow without bound: look at f near the state "
+        "named here; else loosen rtol and atol, use float64, or 'bdf' if the method is explicit and the problem stiff",
     )
     NON_FINITE = (
         "a value became nan or infinite",
@@ -77,7 +86,7 @@ class Status(Enum):
 
     @property
     def ok(self) -> bool:
-        return self is Status.SUCCESS
+        return self in (Status.SUCCESS, Status.EVENT, Status.TOLERANCE_RAISED)
 
 
 @dataclass
@@ -99,6 +108,7 @@ class Stats:
     n_jvp: int = 0
     n_vjp: int = 0
     n_jac: int = 0
+    switches: list[tuple[float, str]] = field(default_factory=list)  # times from which `auto` took which method
     backward: bool = field(default=False, repr=False, compare=False)  # which of the two nfe is counting
 
     def count(self, kind: str, number: int = 1) -> None:
@@ -118,7 +128,7 @@ class Stats:
             self.backward = before
 
 
-COUNTERS = tuple(f.name for f in fields(Stats) if f.name != "backward")
+COUNTERS = tuple(f.name for f in fields(Stats) if f.name not in ("switches", "backward"))
 
 
 class Recording:
@@ -189,6 +199,9 @@ class Solution:
 
     With `throw=False` a solve that could not go on returns what it reached: `status` says why it ended and
     `ts`, `ys` hold the output times that were passed.
+
+    `event_ts[k]` are the times at which event k was found, and `event_ys[k]` the states there, stacked in front. If
+    one of them was terminal, `status` is `Status.EVENT`.
     """
 
     ts: Tensor
@@ -198,6 +211,8 @@ class Solution:
     failure: Failure | None = None
     inner_tol: float | None = None
     dense: Callable[[Any], Any] | None = field(default=None, repr=False)
+    event_ts: tuple[Tensor, ...] = ()
+    event_ys: tuple[Any, ...] = ()
 
     def evaluate(self, t: Any) -> Any:
         """The state at a time t between the first and the last, or at each of several, stacked in front."""

@@ -23,6 +23,7 @@ from .structure import Structure
 Time = float | Tensor  # a float64 0-dim tensor where the gradient with respect to t is wanted
 
 GAIN_LASTS = 10  # equations for which a measured gain is good enough
+REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError)  # of tensors that are not plain; others are f's own
 JACOBIAN_CHUNK = 512  # rows of a dense Jacobian made in one batched backward pass
 
 
@@ -64,6 +65,8 @@ class VectorField:
         self.ladder = ["forward", "double_backward"]  # ways to make products, the present one first
         self.last_gain: float | None = None  # what `gain` measured last in this solve
         self._gain_age = 0
+        self.learned: dict[str, Any] = {}  # what inner solvers keep for the next equation; no value is changed in place
+        self.recycled: dict[str, Any] = {}  # the same, but large: no place of a solve keeps a copy
         self.unseen: tuple[float, Tensor] | None = None  # a place where the value of f had no graph, though y had one
         self._clock: tuple[Any, Tensor] | None = None
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
@@ -93,14 +96,25 @@ class VectorField:
         return self.evaluate(t, y)
 
     @property
+    def stiffness(self) -> float | None:
+        """About the spectral radius of the Jacobian, as inner solvers have met it; None where none has said."""
+        known = self.learned.get("stiffness")
+        return self.last_gain if known is None else float(known)
+
+    @property
     def memory(self) -> tuple[Any, ...]:
         """What was learned from f in this solve and steers the next equations."""
-        return (*self.ladder,), self.last_gain, self._gain_age
+        return (*self.ladder,), self.last_gain, self._gain_age, dict(self.learned)
 
-    def recall(self, memory: tuple[Any, ...]) -> None:
-        """Be again as when `memory` was taken, so that the same equations are solved in the same way."""
-        ladder, self.last_gain, self._gain_age = memory
-        self.ladder = list(ladder)
+    def recall(self, memory: tuple[Any, ...], recycled: dict[str, Any] | None = None) -> None:
+        """Be again as when `memory` was taken, so that the same equations are solved in the same way: exactly, or where
+        something was recycled that is not given to the tolerance of the solves."""
+        ladder, self.last_gain, self._gain_age, learned = memory
+        self.ladder, self.learned, self.recycled = list(ladder), dict(learned), dict(recycled or {})
+
+    def forget(self) -> None:
+        """What inner solvers have learned is void: f has jumped."""
+        self.learned, self.recycled = {}, {}
 
     def evaluate(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y), not counted."""
@@ -162,7 +176,7 @@ class VectorField:
             with torch.no_grad(), forward_ad.dual_level():
                 out = self.evaluate(t, forward_ad.make_dual(y, v))
                 tangent = forward_ad.unpack_dual(out).tangent
-        except Exception:  # whatever f dislikes about dual numbers; its own errors come out of a plain call
+        except REFUSALS:  # whatever f dislikes about dual numbers; its own errors come out of a plain call
             return None
         # No tangent: f does not depend on y, or it detached its input. A finite difference tells.
         return None if tangent is None else tangent.detach()
@@ -175,7 +189,7 @@ class VectorField:
                 u = torch.zeros_like(out, requires_grad=True)
                 (pulled,) = torch.autograd.grad(out, z, u, create_graph=True)
                 (pushed,) = torch.autograd.grad(pulled, u, v)
-        except Exception:
+        except REFUSALS:
             return None
         return pushed.detach()
 

@@ -38,12 +38,10 @@ CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     "save_at against the direction": (
         {"t0": 1.0, "t1": 0.0, "save_at": torch.tensor([0.2, 0.5])}, ValueError, "`save_at` must be strictly monotone",
     ),
-    "a proximal method without steps": ({"step_size": None}, ValueError, "give `step_size`"),
     "a fixed method without steps": ({"step_size": None, "method": "rk4"}, ValueError, "give `step_size`"),
     "no steps": ({"max_steps": 0}, ValueError, "`max_steps` must be a positive integer"),
     "half a step": ({"max_steps": 1.5}, ValueError, "`max_steps` must be a positive integer"),
     "samples": ({"per_sample": True}, NotImplementedError, "`per_sample`"),
-    "an event": ({"event": f}, NotImplementedError, "`event`"),
     "progress": ({"progress": True}, NotImplementedError, "`progress`"),
     "a class as method": ({"method": methods.BDF}, TypeError, "`method` must be"),
     "a class as inner": ({"inner": inner.Anderson}, TypeError, "`inner` must be"),
@@ -57,13 +55,6 @@ CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
 def test_a_bad_argument_is_named(wrong: dict[str, Any], kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message):
         proxode.solve(f, Y0, **{**GOOD, **wrong})
-
-
-def test_events_of_odeint_are_not_there_yet() -> None:
-    with pytest.raises(NotImplementedError, match="event_fn"):
-        proxode.odeint(f, Y0, torch.tensor([0.0, 1.0]), event_fn=f)
-    with pytest.raises(NotImplementedError, match="odeint_event"):
-        proxode.odeint_event(f, Y0, torch.tensor(0.0), event_fn=f)
 
 
 @pytest.mark.parametrize("order", [0, 6, -1])

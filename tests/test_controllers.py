@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from proxode.controllers import Adaptive, AdaptiveState, FixedGrid
+from proxode.controllers import Adaptive, AdaptiveState, FixedGrid, Outcome
 from proxode.loop import integrate
 from proxode.methods import Method, Step
 from proxode.problem import make_problem
@@ -47,7 +47,7 @@ class Stub(Method):
     def order(self) -> int:
         return self.power - 1
 
-    def init(self, f: Any, t0: Any, y0: Tensor) -> None:
+    def init(self, f: Any, t0: Any, y0: Tensor, span: float = 0.0, side: int = 0) -> None:
         return None
 
     def step(self, f: Any, t0: Any, t1: Any, history: None, solve: Any, side: int = 0) -> Step:
@@ -129,7 +129,7 @@ def test_the_pi_controller_remembers_the_last_error_and_the_integral_one_does_no
 
     def following(kind: str, before: float) -> float:
         controller = Adaptive(kind)
-        return controller.next(0.0, 1.0, 0.5, 5, AdaptiveState(1.0, before)).t_next - 1.0
+        return controller.next(0.0, 1.0, Outcome(0.5, 5), AdaptiveState(1.0, before)).t_next - 1.0
 
     assert following("integral", 0.05) == following("integral", 0.5) == pytest.approx(0.9 * 0.5**-0.2)
     assert following("pi", 0.05) == pytest.approx(following("pi", 0.5) * 0.1 ** (0.2 / 5))

@@ -19,10 +19,10 @@ import proxode
 from proxode.configure import configure
 from proxode.gradients import GRADIENTS, Checkpoint, Continuous, Gradient, Implicit, shelf
 from proxode.gradients.replay import Keeper, Segment, Tape, _segments, taped
-from proxode.loop import Place
 from proxode.methods import METHODS
 from proxode.problem import make_problem
 from proxode.solution import Stats
+from proxode.walk import Place
 
 N = 400
 WIDTH = 5  # states that a hidden layer of f is worth
@@ -227,9 +227,9 @@ def test_with_as_many_places_as_steps_every_segment_is_one_step() -> None:
 
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     **{name: (name, 3, {} if method.adaptive else {"step_size": 0.07}) for name, method in METHODS.items()},
-    "bdf2, anderson": ("bdf2", 100, {"step_size": 0.07}),
-    "bdf4, anderson": ("bdf4", 100, {"step_size": 0.07}),
-    "multistage3, anderson": ("multistage3", 100, {"step_size": 0.2}),
+    "bdf2, anderson": ("bdf2", 200, {"step_size": 0.07}),
+    "bdf4, anderson": ("bdf4", 200, {"step_size": 0.07}),
+    "multistage3, anderson": ("multistage3", 200, {"step_size": 0.2}),
     **{f"bdf3, {name}": ("bdf3", 20, {"step_size": 0.07, "inner": name}) for name in ("fr", "lbfgs", "newton_krylov")},
     "crank_nicolson, a jump": ("crank_nicolson", 3, {"step_size": 0.07, "jump_t": torch.tensor([0.4])}),
     "dopri5, a rejected step": ("dopri5", 3, {"first_step": 0.9}),
@@ -238,7 +238,8 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("limit", [None, 3, 1000])
 @pytest.mark.parametrize("case", CASES)
-def test_a_replayed_segment_is_bitwise_what_it_was(case: str, limit: int | None) -> None:
+def test_a_replayed_segment_is_what_it_was(case: str, limit: int | None) -> None:
+    """To the last bit, or where inner solvers had learned what a replay does not know, as well as they solve."""
     method, n, options = CASES[case]
     options = dict(options)
     marks = {"jump_t": options.pop("jump_t")} if "jump_t" in options else {}
@@ -251,14 +252,19 @@ def test_a_replayed_segment_is_bitwise_what_it_was(case: str, limit: int | None)
         states = () if segment.start is None else segment.start.history.states
         with torch.no_grad():
             again = tape.replay(segment, tape.plan.solve, tape.problem.y0, states, lambda time: time)
-        assert all(torch.equal(y, path.ys[j]) for y, j in zip(again.ys, segment.outputs, strict=True))
+        assert segment.exact or (METHODS[method].implicit and ("anderson" in case or problem.stats.n_rejected))
+
+        def same(a: Tensor, b: Tensor, exact: bool = segment.exact) -> bool:
+            return torch.equal(a, b) if exact else bool(((a - b).abs() <= 300 * tape.plan.accuracy(b)).all())
+
+        assert all(same(y, path.ys[j]) for y, j in zip(again.ys, segment.outputs, strict=True))
         if i + 1 < len(tape.segments):
             then = tape.segments[i + 1].start
-            assert torch.equal(again.end.y, then.y) and again.end.t == then.t
-            assert all(map(torch.equal, again.end.history.states, then.history.states))
+            assert same(again.end.y, then.y) and again.end.t == then.t
+            assert not segment.exact or all(map(torch.equal, again.end.history.states, then.history.states))
 
 
-@pytest.mark.parametrize("n", [3, 100])
+@pytest.mark.parametrize("n", [3, 200])
 @pytest.mark.parametrize("method", ["dopri5", "rk4", "bdf3", "multistage2"])
 def test_with_a_place_for_every_step_the_gradient_is_that_of_implicit(method: str, n: int) -> None:
     found = []
@@ -268,7 +274,8 @@ def test_with_a_place_for_every_step_the_gradient_is_that_of_implicit(method: st
         y = proxode.odeint(f, y0, END, method=method, rtol=1e-5, options={"gradient": gradient, **options})
         found.append([y.detach(), *torch.autograd.grad(y[-1].square().sum(), (y0, f.rates))])
     assert torch.equal(found[0][0], found[1][0])
-    assert_close(found[1], found[0], rtol=1e-9, atol=1e-12)
+    replayed_exactly = n == 3 or not METHODS[method].implicit
+    assert_close(found[1], found[0], rtol=1e-9 if replayed_exactly else 1e-5, atol=1e-12 if replayed_exactly else 1e-7)
 
 
 def test_the_adjoint_replays_each_segment_once_in_every_backward(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ def outputs(weight: Tensor, y0: Tensor, t: Tensor, method: str, **options) -> Te
 
     if METHODS[method].implicit:
         options = {"inner_tol": 1e-14, **options}
+        if "step_size" not in options and method != "auto":
+            options["grid_constructor"] = lambda f, y0, t: t
     return proxode.odeint(f, y0, t, method=method, options=options)
 
 
@@ -102,7 +104,7 @@ def test_the_value_is_not_changed_by_recording_a_gradient():
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_requires_a_gradient_where_nothing_asks_for_one(method):
     y0 = torch.ones(2, dtype=torch.float64)
-    assert not proxode.odeint(lambda t, y: -y, y0, torch.tensor([0.0, 0.5]), method=method).requires_grad
+    assert not proxode.odeint(lambda t, y: -y, y0, torch.tensor([0.0, 0.5]), rtol=1e-3, method=method).requires_grad
 
 
 def test_second_derivatives_through_an_explicit_method_are_right():

@@ -12,7 +12,7 @@ import torch
 from problems import diffusion, tanh_network
 from torch import Tensor
 
-from proxode.inner import INNER, ImplicitEquation, InnerSolver, Stop, inner_solvers, solve_equation
+from proxode.inner import INNER, Goal, ImplicitEquation, InnerSolver, Stop, inner_solvers, solve_equation
 
 WITH_LR = [name for name, solver in INNER.items() if any(f.name == "lr" for f in fields(solver))]
 
@@ -22,7 +22,7 @@ Formula = Callable[[Residual, Tensor, float, int], list[Tensor]]
 
 def iterates(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, count: int) -> list[Tensor]:
     r = equation.residual(z)
-    state = solver.init(equation, z, r, 1e-12)
+    state = solver.init(equation, z, r, Goal(1e-12, 1e-12, lambda x: float(x.norm())))
     path = []
     for _ in range(count):
         z, state = solver.step(equation, z, r, state)

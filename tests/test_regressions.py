@@ -223,3 +223,14 @@ def test_leaves_that_f_makes_itself_are_no_captured_tensors(gradient, method):
     tolerance = 1e-2 if gradient == "continuous" else 1e-9
     for ours, reference in zip(gradients(gradient), gradients("direct"), strict=True):
         assert torch.allclose(ours, reference, rtol=tolerance, atol=tolerance)
+
+
+def test_anderson_does_not_propose_again_what_was_no_solution():
+    """Old pairs promised a residual that f did not keep; the same point came up until patience was over."""
+
+    def f(t, y):
+        return 400.0 * (torch.roll(y, 1) - 2 * y + torch.roll(y, -1)) + torch.sin(y) + torch.cos(t)
+
+    y0 = torch.linspace(0, 6.283, 200, dtype=torch.float64).sin()
+    solution = proxode.solve(f, y0, 0.0, 1.0, method="bdf2", step_size=0.02, inner="anderson", throw=False)
+    assert solution.status.ok and solution.stats.nfe_forward < 450

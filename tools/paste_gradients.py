@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,8 @@ def training() -> str:
 TABLES = {f.__name__: f for f in (coauthor, damped, memory, van_der_pol, training)}
 
 
-def pasted(page: str) -> str:
-    for name, make in TABLES.items():
+def pasted(page: str, tables: dict[str, Callable[[], str]]) -> str:
+    for name, make in tables.items():
         pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
         table = make()
         page, count = re.subn(pattern, lambda m, table=table: f"{m[1]}{table}\n{m[2]}", page, flags=re.DOTALL)
@@ -106,5 +107,5 @@ def pasted(page: str) -> str:
 
 if __name__ == "__main__":
     path = ROOT / "docs/gradients.md"
-    path.write_text(pasted(path.read_text()))
+    path.write_text(pasted(path.read_text(), TABLES))
     print(f"updated {path.name}")

@@ -10,7 +10,7 @@ from .checkpoint import Checkpoint
 from .continuous import Continuous
 from .direct import Direct
 from .implicit import Implicit
-from .tangent import refuse_transforms
+from .tangent import refuse_for_events, refuse_transforms
 
 GRADIENTS: dict[str, Gradient] = {
     "direct": Direct(), "implicit": Implicit(), "checkpoint": Checkpoint(), "continuous": Continuous(),
@@ -45,5 +45,6 @@ __all__ = [
     "Gradient",
     "Implicit",
     "gradient_of",
+    "refuse_for_events",
     "refuse_transforms",
 ]

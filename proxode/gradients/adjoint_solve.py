@@ -67,7 +67,7 @@ class AdjointSolve:
     settings: Settings
     captured: Captured
     trajectory: Path
-    times: bool  # do they want a gradient?
+    times: tuple[int, ...]  # the outputs whose times want a gradient
     samples: list[Sample]  # of f along the way, by which backward knows that it is still the same function
     unit: float = 1.0  # of a and q
 
@@ -97,13 +97,14 @@ class AdjointSolve:
             stops = [0, *(i for i in range(1, len(ts)) if bool(grads[i].any()))]
             for before, i in zip(reversed(stops[:-1]), reversed(stops[1:]), strict=True):
                 a = a + grads[i]
-                if self.times:
+                if i in self.times:
                     of_times[i] = _product(grads[i], f(ts[i], self.trajectory(ts[i])))
-                a, q = self._interval(along, ts[before : i + 1], a, q)
-            if self.times and bool(a.any()):
+                if ts[before] < ts[i]:  # an event may be where another output is
+                    a, q = self._interval(along, list(dict.fromkeys(ts[before : i + 1])), a, q)
+            if 0 in self.times and bool(a.any()):
                 of_times[0] = -_product(a, f(ts[0], self.problem.y0))
         of_captured = [g.to(x) if x.is_complex() else g.real.to(x) for g, x in zip(q, captured.all, strict=True)]
-        return a + grads[0], of_times if self.times else None, of_captured
+        return a + grads[0], of_times[list(self.times)] if self.times else None, of_captured
 
     def _check_same(self) -> None:
         """f at a few places, against what it was there in the solve."""

@@ -48,12 +48,11 @@ class Checkpoint(Gradient):
         if not any(x.requires_grad for x in (problem.y0, *times, *captured.all)):
             return implicit.solve(problem, plan)
         path, failure, tape = taped(problem, plan, self.checkpoints)
-        solution = path.solution(failure)
         replayer = Replayer(tape, implicit, captured)
         ys: Tensor = Outputs.apply(  # type: ignore[no-untyped-call]
             replayer, torch.stack(path.ys), problem.y0, _stacked(tape), *captured.all
         )
-        solution.ys = problem.structure.restore(ys, len(ys))
+        solution = path.solution(failure, ys)
         solution.dense = outputs_only("checkpoint", solution.dense)
         return solution
 

@@ -57,21 +57,20 @@ class Continuous(Gradient):
             )
         refuse_tangents("continuous")
         captured = self._wanted(captured_by(problem.f, problem.ts[0], problem.y0))
-        times = [t for t in problem.ts if isinstance(t, Tensor)]
         with torch.no_grad():
             path, failure, trajectory = self._forward(problem, plan)
-        solution = path.solution(failure)
-        solution.dense = outputs_only("continuous", solution.dense if plan.dense else None)
-        if any(x.requires_grad for x in (problem.y0, *times, *captured.all)):
+        times = {row: t for row, t in zip(path.rows, problem.ts, strict=False) if isinstance(t, Tensor)}
+        ys: Tensor | None = None
+        if any(x.requires_grad for x in (problem.y0, *times.values(), *captured.all)):
             with torch.no_grad():
-                samples = samples_of(problem, path.ys)
-            back = AdjointSolve(path.problem, plan, self, captured, trajectory, bool(times), samples)
-            ys: Tensor = Outputs.apply(  # type: ignore[no-untyped-call]
-                back, torch.stack(path.ys), problem.y0, torch.stack(times) if times else None, *captured.all
-            )
-            solution.ys = problem.structure.restore(ys, len(ys))
+                samples = samples_of(path.problem, path.ys)
+            back = AdjointSolve(path.problem, plan, self, captured, trajectory, tuple(times), samples)
+            stacked = torch.stack(list(times.values())) if times else None
+            ys = Outputs.apply(back, torch.stack(path.ys), problem.y0, stacked, *captured.all)  # type: ignore[no-untyped-call]
         elif self.params is None:
             check_none(problem.f, path.problem.ts[len(path.ys) - 1], path.ys[-1])
+        solution = path.solution(failure, ys)
+        solution.dense = outputs_only("continuous", solution.dense if plan.dense else None)
         return solution
 
     def _forward(self, problem: Problem, plan: Plan) -> tuple[Any, Any, Path]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inner import ImplicitEquation, InnerResult
+from ..inner import ImplicitEquation, InnerResult, Solve
 from ..loop import Plan, integrate
 from ..norms import two_norm
 from ..problem import Problem
@@ -37,6 +37,15 @@ class Direct(Gradient):
     max_iters: int = MAX_ITERS
 
     def solve(self, problem: Problem, plan: Plan) -> Solution:
+        solve = self.bind(problem, plan)
+        solution = integrate(
+            problem, plan.method, plan.controller, solve, max_steps=plan.max_steps, dense=plan.dense
+        )
+        check_seen(problem.f)
+        return solution
+
+    def bind(self, problem: Problem, plan: Plan) -> Solve:
+        """How a method's equations are solved, and recorded where autograd is recording."""
         checked: list[bool] = []
 
         def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
@@ -54,11 +63,7 @@ class Direct(Gradient):
                 z = with_tangent(z, tangent_of(equation, result.z, plan.backward_rtol))
             return replace(result, z=z)
 
-        solution = integrate(
-            problem, plan.method, plan.controller, solve, max_steps=plan.max_steps, dense=plan.dense
-        )
-        check_seen(problem.f)
-        return solution
+        return solve
 
     def recorded(self, equation: ImplicitEquation, z: Tensor, rtol: float) -> Tensor:
         """z with the graph of iterations that stay at z."""

@@ -61,7 +61,7 @@ class Implicit(Gradient):
                     return result
                 z = result.z
                 if torch.is_grad_enabled():
-                    z = links.attach(equation, z, result.residual)
+                    z = links.attach(equation, z, result.residual if result.seen else None)
             if has_tangents():
                 z = with_tangent(z, tangent_of(equation, result.z, rtol))
             return result if z is result.z else replace(result, z=z)

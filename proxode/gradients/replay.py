@@ -15,12 +15,15 @@ from torch import Tensor
 
 from ..controllers import FixedGrid
 from ..inner import Solve
-from ..loop import Place, Plan, Trajectory, travel
+from ..loop import Plan, travel
 from ..norms import rms_norm
 from ..problem import Problem
 from ..solution import Failure, Stats
+from ..trajectory import Trajectory
 from ..vector_field import Time, number
+from ..walk import Place
 
+REPLAYS = 30.0  # accuracies of an inner solve by which a step may be off that is taken without what was recycled
 SAME = 0.4  # power of eps: how well the values of a solve and of its replay must agree
 
 
@@ -33,27 +36,37 @@ class Keeper:
     limit: int | None = None
     stride: int = 1
     times: list[Time] = field(default_factory=list)  # the start, and the end of each accepted step
+    orders: list[int | None] = field(default_factory=list)  # of each accepted step
     places: list[tuple[int, Place]] = field(default_factory=list)  # the number of steps before it, and the place
+    firsts: dict[int, Tensor] = field(default_factory=dict)  # the state after the first step from each place
     last: Place | None = None
 
     def __call__(self, place: Place) -> None:
         step = len(self.times) - 1
-        if self.last is not None and step % self.stride == 0:  # now it is known that a step starts there
+        if self.last is None:
+            self.firsts[0] = place.y
+        elif step % self.stride == 0:  # now it is known that a step starts there
             self.places.append((step, self.last))
+            self.firsts[step] = place.y
         self.last = place
         self.times.append(place.t)
+        self.orders.append(place.order)
         most = 2 * self.stride if self.limit is None else self.limit - 1  # the start is a place too
         while len(self.places) > most:
             self.stride *= 2
             self.places = [(k, kept) for k, kept in self.places if k % self.stride == 0]
+            self.firsts = {k: y for k, y in self.firsts.items() if k % self.stride == 0}
 
 
 @dataclass(frozen=True)
 class Segment:
     start: Place | None  # None: the initial state
     times: tuple[Time, ...]  # of its steps, the first is where it starts
+    orders: tuple[int | None, ...]  # of its steps
     outputs: range  # of the problem's times, those after its start, up to its end
     end: Tensor  # the state where it ends
+    first: Tensor  # the state after its first step
+    exact: bool = True  # is a replay bitwise the same?
 
 
 @dataclass(frozen=True)
@@ -92,16 +105,26 @@ class Tape:
         ts = (grid[0], *map(time, wanted), *(() if ends_at_output else grid[-1:]))
         problem = replace(self.problem, y0=y, ts=ts, stats=Stats(), callbacks={})
         path, failure = travel(
-            problem, self.plan.method, FixedGrid(grid), solve, max_steps=len(grid), dense=dense, start=place,
-            on_accept=lambda reached: places.__setitem__(slice(None), [reached]),
+            problem, self.plan.method, FixedGrid(grid, segment.orders), solve, max_steps=len(grid), dense=dense,
+            start=place, on_accept=lambda reached: places.__setitem__(slice(1 if places else 0, None), [reached]),
         )  # fmt: skip
         if failure is not None:
             raise RuntimeError(
                 f"a step that was taken before could not be taken again in backward: {failure} "
                 "func is random, or something that it reads has changed since"
             )
-        check_same(places[-1].y, segment.end, self.problem.f.user_time(number(segment.times[-1])))
+        if segment.exact:
+            check_same(places[-1].y, segment.end, self.problem.f.user_time(number(segment.times[-1])))
+        else:  # later steps may carry a difference further apart, the first starts from the same history
+            self._check_first(segment, places[0].y)
         return Replayed(path.ys[1 : 1 + len(wanted)], places[-1], path)
+
+    @torch.no_grad()
+    def _check_first(self, segment: Segment, now: Tensor) -> None:
+        size = self.plan.accuracy(segment.first) + torch.finfo(now.dtype).eps * segment.first.abs() + 1e-30
+        off = rms_norm((now - segment.first) / size)
+        if not bool((off <= REPLAYS).all()):
+            raise RuntimeError(changed(self.problem.f.user_time(number(segment.times[1]))))
 
 
 @torch.no_grad()
@@ -109,10 +132,14 @@ def check_same(now: Tensor, before: Tensor, t: float) -> None:
     """Raise if f is not the function that was solved for: the gradient would be that of something else."""
     size = before.abs() + 1e-3 * rms_norm(before) + 1e-30  # large components must not hide the others
     if not bool(((now - before).abs() <= torch.finfo(now.dtype).eps ** SAME * size).all()):
-        raise RuntimeError(
-            f"func gave other values in backward than in the solve, up to t = {t:.6g}: something that it reads has "
-            "changed since, or it is random. Keep what it reads until backward is done"
-        )
+        raise RuntimeError(changed(t))
+
+
+def changed(t: float) -> str:
+    return (
+        f"func gave other values in backward than in the solve, up to t = {t:.6g}: something that it reads has "
+        "changed since, or it is random. Keep what it reads until backward is done"
+    )
 
 
 @torch.no_grad()
@@ -122,12 +149,13 @@ def taped(problem: Problem, plan: Plan, limit: int | None) -> tuple[Trajectory, 
     flat = replace(problem, y0=problem.y0.detach(), ts=tuple(map(cut, problem.ts)))
     controller = plan.controller
     if isinstance(controller, FixedGrid):
-        controller = FixedGrid(tuple(map(cut, controller.grid)))
+        controller = replace(controller, grid=tuple(map(cut, controller.grid)))
     keeper, memory = Keeper(limit, times=[flat.ts[0]]), problem.f.memory
     path, failure = travel(
         flat, plan.method, controller, plan.solve, max_steps=plan.max_steps, dense=plan.dense, on_accept=keeper
     )
-    tape = Tape(flat, plan, tuple(_segments(flat, keeper)), memory, tuple(_linked(keeper.times, cut)))
+    segments = tuple(_segments(path.problem, keeper))
+    tape = Tape(path.problem, plan, segments, memory, tuple(_linked(keeper.times, cut)))
     return path, failure, tape
 
 
@@ -162,7 +190,8 @@ def _segments(problem: Problem, keeper: Keeper) -> Iterator[Segment]:
         first = j
         while j < len(outputs) and outputs[j] <= number(keeper.times[end]):
             j += 1
-        yield Segment(place, tuple(keeper.times[k : end + 1]), range(first, j), reached.y)
+        times, orders = tuple(keeper.times[k : end + 1]), tuple(keeper.orders[k:end])
+        yield Segment(place, times, orders, range(first, j), reached.y, keeper.firsts[k], reached.exact)
 
 
 class Cut:

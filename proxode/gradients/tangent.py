@@ -65,6 +65,14 @@ def refuse_transforms() -> None:
         )
 
 
+def refuse_for_events() -> None:
+    """The time of an event is found by comparing numbers, and linked to what it depends on for backward only."""
+    if has_tangents() or getattr(torch._C._functorch, "maybe_current_level", lambda: None)() is not None:
+        raise NotImplementedError(
+            "forward mode and transforms of torch.func through events are not available: use torch.autograd"
+        )
+
+
 @torch.no_grad()
 def tangent_of(equation: ImplicitEquation, z: Tensor, rtol: float) -> Tensor | None:
     """dz, or None where nothing that the equation depends on has a tangent."""

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from torch import Tensor
 
 from .anderson import Anderson
-from .base import InnerResult, InnerSolver, Stop, solve_equation
+from .base import Goal, InnerResult, InnerSolver, Stop, solve_equation
 from .conjugate import FletcherReeves
 from .equation import ImplicitEquation
 from .fixed_point import FixedPoint
@@ -26,7 +26,7 @@ INNER: dict[str, InnerSolver] = {
 
 Solve = Callable[[ImplicitEquation, Tensor], InnerResult]  # how a method has its equations solved, from a guess
 
-DENSE_LIMIT = 64  # states up to this size get dense Newton from `auto`
+DENSE_LIMIT = 100  # states up to this size get dense Newton from `auto` (benchmarks/dense_threshold.py)
 
 
 def inner_solvers(inner: str | InnerSolver, *, size: int, lr: float | None = None) -> tuple[InnerSolver, ...]:
@@ -59,6 +59,7 @@ __all__ = [
     "Anderson",
     "FixedPoint",
     "FletcherReeves",
+    "Goal",
     "GradientDescent",
     "ImplicitEquation",
     "InnerResult",

@@ -5,21 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..norms import two_norm
-from .base import InnerSolver
+from ..vector_field import VectorField, number
+from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 from .gradient import first_lr
+from .secants import Secants
+
+FORGET = 0.99  # of the stiffness that was met, per iteration: f may become milder
+MISLED = 2.0  # growth of the residual beyond what old pairs promised, at which they are forgotten
 
 
 class AndersonState(NamedTuple):
     z: Tensor
-    r: Tensor
-    dz: tuple[Tensor, ...]
-    dr: tuple[Tensor, ...]
-    lr: Tensor
+    f: Tensor
+    secants: Secants
+    lr: float
+    goal: float  # |r| to reach
+    first: float  # |r| at the start
+    bar: tuple[Tensor, Tensor] | None = None  # the point with the least residual by what is known, and that residual
+    checking: bool = False  # the point proposed last was that one
+    surprise: float = 1.0  # how wrong such a prediction was, as part of what it promised
+    own: int = 0  # pairs of this equation, the newest ones
+
+
+class Learned(NamedTuple):
+    secants: Secants
+    stiffness: float
+    surprise: float
 
 
 @dataclass(frozen=True)
@@ -27,45 +42,62 @@ class Anderson(InnerSolver):
     """Anderson acceleration (1965; type II of Fang & Saad 2009): the combination of the last `memory` moves
     that leaves the least residual, then a step `lr` along what is left. Needs no symmetry.
 
-    The least-squares problem is solved through its Gram matrix, with unit columns and small eigenvalues cut:
-    one pass over the memory, whatever the size of the state. `memory` = 20 keeps the growth of the iterations
-    near the square root of gamma * lambda_max on diffusion; it holds 2 * memory states at the most.
+    What the moves taught about f serves the next equation too: of the span of them all, the `recycle` directions on
+    which I - gamma J is smallest are kept (deflation, as in GCRO-DR of Parks et al. 2006).
     """
 
     lr: float | None = None
     memory: int = 20
+    recycle: int = 14
 
     name: ClassVar[str] = "anderson"
 
-    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> AndersonState:
-        return AndersonState(z, r, (), (), first_lr(self.lr, equation, z, r))
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> AndersonState:
+        known: Learned | None = equation.f.recycled.get(self.name)
+        if known is None or not known.secants.fits(z):
+            known = Learned(Secants.none(z), 0.0, 1.0)
+        size, gamma = float(two_norm(r).max()), abs(number(equation.gamma))
+        if self.lr is not None or not known.stiffness:
+            lr = float(first_lr(self.lr, equation, z, r).max())
+        else:
+            lr = 1.0 / (1.0 + gamma * known.stiffness)
+        wanted = goal.part * size if goal.by_residual else 0.0
+        return AndersonState(z, equation.velocity(z, r), known.secants, lr, wanted, size, surprise=known.surprise)
 
     def step(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: AndersonState
     ) -> tuple[Tensor, AndersonState]:
-        moves, changes = state.dz, state.dr
-        if z is not state.z:
-            dz, dr = z - state.z, r - state.r
-            size = two_norm(dr)
-            unit = torch.where(size > 0, 1.0 / size, torch.zeros_like(size))
-            moves = (*moves, unit * dz)[-self.memory :]
-            changes = (*changes, unit * dr)[-self.memory :]
-        z_bar, r_bar = (z, r) if not moves else _least_residual(z, r, moves, changes)
-        return z_bar - state.lr * r_bar, AndersonState(z, r, moves, changes, state.lr)
+        f, secants, gamma, surprise = equation.velocity(z, r), state.secants, number(equation.gamma), state.surprise
+        if state.checking and state.bar is not None:
+            off, promised = float(two_norm(r - state.bar[1])), max(state.first - float(two_norm(state.bar[1])), 1e-300)
+            surprise = max(off / promised, 0.5 * min(surprise, 1.0))
+        own = state.own
+        if state.bar is not None and float(two_norm(r)) > MISLED * float(two_norm(state.bar[1])):
+            secants = secants.newest(own)
+        if z is not state.z and bool((z != state.z).any()):
+            if secants.pairs >= self.memory + self.recycle:
+                secants, own = secants.compressed(gamma, self.recycle), 0
+            secants, own = secants.add(z - state.z, f - state.f), own + 1
+        bar = z, r
+        if secants.pairs:
+            z_bar, _, r_bar = secants.least_residual(z, f, r, gamma)
+            bar = z_bar, r_bar
+        # A point that was believed in and then seen to be no solution is not proposed again at once.
+        done = float(two_norm(bar[1])) <= 0.5 * state.goal and not state.checking
+        proposed = bar[0] if done else bar[0] - state.lr * bar[1]
+        self._teach(equation.f, secants, gamma, surprise)
+        return proposed, AndersonState(z, f, secants, state.lr, state.goal, state.first, bar, done, surprise, own)
 
+    def shortcut(self, state: AndersonState) -> tuple[Tensor, Tensor] | None:
+        """The point with the least residual, where that can be believed unseen."""
+        if state.bar is None:
+            return None
+        left = float(two_norm(state.bar[1]))
+        believed = left + 2.0 * state.surprise * max(state.first - left, 0.0) <= state.goal
+        return state.bar if believed else None
 
-def _least_residual(
-    z: Tensor, r: Tensor, moves: tuple[Tensor, ...], changes: tuple[Tensor, ...]
-) -> tuple[Tensor, Tensor]:
-    """The point in the span of the moves with the least residual, if the residual were linear; and that residual."""
-    s, y = torch.stack(moves, -2), torch.stack(changes, -2)
-    weights, vectors = torch.linalg.eigh(y @ y.mT)
-    cut = 1e3 * torch.finfo(r.dtype).eps * weights[..., -1:]
-    inverse = torch.where(weights > cut, 1.0 / weights, torch.zeros_like(weights)).unsqueeze(-1)
-
-    def project(residual: Tensor) -> Tensor:
-        return vectors @ (inverse * (vectors.mT @ (y @ residual.unsqueeze(-1))))
-
-    c = project(r)
-    c = c + project(r - (y.mT @ c).squeeze(-1))  # once more: the Gram matrix halves the digits
-    return z - (s.mT @ c).squeeze(-1), r - (y.mT @ c).squeeze(-1)
+    def _teach(self, f: VectorField, secants: Secants, gamma: float, surprise: float) -> None:
+        before: Learned | None = f.recycled.get(self.name)
+        stiffness = max(secants.stiffness, 0.0 if before is None else FORGET * before.stiffness)
+        f.recycled[self.name] = Learned(secants, stiffness, surprise)
+        f.learned["stiffness"] = stiffness

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..norms import dot, two_norm
-from .base import InnerSolver
+from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 from .gradient import DescentState, GradientDescent, first_lr, first_reach
 
@@ -66,7 +66,7 @@ class FletcherReeves(InnerSolver):
     max_iters: ClassVar[int] = 100_000
     patience: ClassVar[int] = 2_000
 
-    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> State:
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> State:
         rr = dot(r, r)
         if self.lr is not None:
             return FixedState(r * 0, rr)

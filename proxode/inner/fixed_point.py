@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..solution import Status
-from .base import InnerSolver
+from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 
 
@@ -20,7 +20,7 @@ class FixedPoint(InnerSolver):
     name: ClassVar[str] = "fixed_point"
     patience: ClassVar[int] = 50
 
-    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> None:
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> None:
         return None
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: None) -> tuple[Tensor, None]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..norms import dot, two_norm
-from .base import InnerSolver
+from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 
 REACH = 0.01
@@ -83,7 +83,7 @@ class GradientDescent(InnerSolver):
     growth: ClassVar[float] = 1.02
     descent: ClassVar[bool] = True
 
-    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> DescentState:
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> DescentState:
         lr = first_lr(self.lr, equation, z, r, fresh=True)
         return DescentState(lr, z, r, z, torch.ones_like(lr), first_reach(z))
 

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor
 
 from ..norms import dot, two_norm
-from .base import InnerSolver
+from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 from .gradient import first_lr, first_reach, within_reach
 
@@ -45,7 +45,7 @@ class LBFGS(InnerSolver):
 
     name: ClassVar[str] = "lbfgs"
 
-    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> LbfgsState:
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> LbfgsState:
         scale = first_lr(self.lr, equation, z, r)
         return LbfgsState(z, r, (), scale, r, 1.0, first_reach(z), scale)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -11,12 +12,16 @@ from torch import Tensor
 from ..linear import ASYMMETRY, LinearResult, cg, gmres
 from ..norms import two_norm
 from ..solution import Status
-from .base import InnerSolver
+from ..vector_field import number
+from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 
 SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
 FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may leave
 LARGEST_FORCING = 0.5
+SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up
+TINY = 1e-300
+NOISE = 10.0  # ulp of the state, times the stiffness: a residual of that size tells nothing
 
 
 class NewtonState(NamedTuple):
@@ -37,8 +42,8 @@ class DampedNewton(InnerSolver):
     max_iters: ClassVar[int] = 100
     patience: ClassVar[int] = 15
 
-    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: float) -> NewtonState:
-        return NewtonState(z, r, r, 0.0, goal * two_norm(r))
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> NewtonState:
+        return NewtonState(z, r, r, 0.0, goal.part * two_norm(r))
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: NewtonState) -> tuple[Tensor, NewtonState]:
         shrunk = bool((two_norm(r) <= (1.0 - 0.1 * state.length) * two_norm(state.r)).all())
@@ -57,17 +62,119 @@ class DampedNewton(InnerSolver):
         raise NotImplementedError
 
 
+class Factors(NamedTuple):
+    """A Jacobian of f, and I - gamma J factorised: kept from one equation for the next."""
+
+    jacobian: Tensor
+    gamma: float
+    lu: Tensor
+    pivots: Tensor
+    rate: float = 1.0  # by which an iteration with it shrinks the error
+
+    @staticmethod
+    def of(jacobian: Tensor, gamma: float, rate: float = 1.0) -> Factors | None:
+        """None where the matrix is singular."""
+        matrix = jacobian * -gamma
+        matrix.diagonal().add_(1.0)
+        lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
+        return None if bool(info != 0) else Factors(jacobian, gamma, lu, pivots, rate)
+
+    def solve(self, r: Tensor) -> Tensor:
+        return torch.linalg.lu_solve(self.lu, self.pivots, r.unsqueeze(-1)).squeeze(-1)
+
+
+class ChordState(NamedTuple):
+    goal: Goal
+    z: Tensor  # where the last move was made, and the residual there
+    r: Tensor
+    start: tuple[Tensor, Tensor]
+    factors: Factors | None
+    move: Tensor | None = None
+    size: float = 0.0  # of the move, in the norm of errors
+    length: float = 1.0  # part of the move that was taken
+    here: bool = False  # is the Jacobian that of z?
+    rate: float = 1.0
+
+
 @dataclass(frozen=True)
-class Newton(DampedNewton):
-    """Newton-Raphson with the dense Jacobian and an LU factorisation: for small states."""
+class Newton(InnerSolver):
+    """Newton's method with a dense Jacobian and its LU factorisation: for small states.
+
+    The Jacobian is kept while iterations with it converge fast, from one equation to the next too, and their rate
+    tells when to stop. With a new one, a step that does not shrink the residual is taken again, shorter.
+    """
 
     name: ClassVar[str] = "newton"
+    max_iters: ClassVar[int] = 100
+    patience: ClassVar[int] = 15
+    tries: ClassVar[int] = 4
 
-    def solve_linear(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: NewtonState) -> LinearResult:
-        x, info = torch.linalg.solve_ex(equation.jacobian(z), r)
-        if bool((info != 0).any()):  # singular: the least-squares direction still goes downhill
-            x = torch.linalg.pinv(equation.jacobian(z)) @ r
-        return LinearResult(x, 0.0, 1)
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> ChordState:
+        known: Factors | None = equation.f.learned.get(self.name)
+        if known is not None and (known.jacobian.shape[-1:] != z.shape[-1:] or known.jacobian.dtype != z.dtype):
+            known = None
+        gamma = number(equation.gamma)
+        if known is not None and known.gamma != gamma:
+            made = Factors.of(known.jacobian, gamma)
+            known = None if made is None else made._replace(rate=known.rate)
+        return ChordState(goal, z, r, (z, r), known, rate=1.0)
+
+    def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState) -> tuple[Tensor, ChordState]:
+        if state.here and state.move is not None and state.length > SHORTEST:
+            shrunk = bool((two_norm(r) <= (1.0 - 0.1 * state.length) * two_norm(state.r)).all())
+            if not shrunk:
+                length = state.length * (0.5 if state.length > 0.2 else 0.1)
+                return state.z - length * state.move, state._replace(length=length, rate=1.0)
+        if state.factors is not None:
+            move = state.factors.solve(r)
+            size = state.goal.measure(move)
+            first = state.move is None
+            rate = 1.0 if first else self._rate(equation, state, size, z, r)
+            if math.isfinite(size) and state.length == 1.0 and (first or rate < SLOW):
+                # It is not forgotten at once that the rate was worse.
+                factors = state.factors if first else state.factors._replace(rate=max(0.3 * state.factors.rate, rate))
+                rate = 1.0 if first else factors.rate
+                equation.f.learned[self.name] = factors
+                return z - move, state._replace(z=z, r=r, factors=factors, move=move, size=size, here=False, rate=rate)
+            if not state.here and bool((two_norm(r) > two_norm(state.start[1])).any()):
+                z, r = state.start  # the old Jacobian has led away
+        return self._with_new_jacobian(equation, z, r, state)
+
+    def _rate(self, equation: ImplicitEquation, state: ChordState, size: float, z: Tensor, r: Tensor) -> float:
+        """By which the last move has shrunk the error: the next move beside it, but also the residual. With a Jacobian
+        from when f was much stiffer a component hardly moves at all, while its residual stays."""
+        measure = state.goal.measure
+        moves, residual = size / max(state.size * state.length, TINY), measure(r)
+        stiff = 1.0 + abs(number(equation.gamma)) * float(equation.f.learned.get("stiffness", 0.0))
+        if residual <= NOISE * torch.finfo(z.dtype).eps * stiff * measure(z):
+            return moves
+        return max(moves, residual / max(measure(state.r), TINY))
+
+    def _with_new_jacobian(
+        self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState
+    ) -> tuple[Tensor, ChordState]:
+        jacobian = equation.f.jacobian(equation.t, z)
+        factors = Factors.of(jacobian, number(equation.gamma))
+        if factors is None:  # singular: the least-squares direction still goes downhill
+            matrix = torch.eye(len(jacobian), dtype=r.dtype, device=r.device) - number(equation.gamma) * jacobian
+            move = torch.linalg.pinv(matrix) @ r
+        else:
+            move = factors.solve(r)
+            equation.f.learned[self.name] = factors
+            equation.f.learned["stiffness"] = float(torch.linalg.eigvals(jacobian).abs().max())
+        length = 1.0 if state.move is None else min(1.0, 2.0 * state.length)
+        size = state.goal.measure(move)
+        return z - length * move, state._replace(
+            z=z, r=r, factors=factors, move=move, size=size, length=length, here=True, rate=1.0
+        )
+
+    def shortcut(self, state: ChordState) -> tuple[Tensor, Tensor] | None:
+        if state.move is None or state.length < 1.0 or not state.rate < 1.0:
+            return None
+        return state.z - state.move, state.rate * state.move
+
+    def iterate(self, z: Tensor, state: ChordState) -> Tensor:
+        return state.z
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from .auto import Auto
 from .base import History, Method, Proximal, Step
 from .bdf import BDF, bdf_coefficients
 from .dirk import BackwardEuler, CrankNicolson, MultiStage, Sdirk
 from .explicit import ExplicitRungeKutta
 from .explicit_tableaus import EXPLICIT
 from .proximal_tableaus import MULTISTAGE
+from .variable_bdf import VariableBDF
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -16,11 +18,13 @@ METHODS: dict[str, Method] = {
         BackwardEuler(),
         CrankNicolson(),
         *(BDF(max_order=k) for k in range(1, 6)),
+        VariableBDF(),
+        Auto(),
         *(MultiStage(tableau=tableau) for tableau in MULTISTAGE.values()),
     )
 }
 
-AUTO = "dopri5"  # until there is a method that tells stiff from not
+AUTO = "auto"
 
 
 def method_of(method: str | Method | None) -> Method:
@@ -32,11 +36,11 @@ def method_of(method: str | Method | None) -> Method:
     if not isinstance(method, str):
         raise TypeError(f"`method` must be a name or a Method, not {type(method).__name__}")
     if method not in METHODS:
-        raise ValueError(f"unknown `method` {method!r}; known are: auto, {', '.join(METHODS)}")
+        raise ValueError(f"unknown `method` {method!r}; known are: {', '.join(METHODS)}")
     return METHODS[method]
 
 
 __all__ = [
     "BDF", "METHODS", "BackwardEuler", "CrankNicolson", "ExplicitRungeKutta", "History", "Method", "MultiStage",
-    "Proximal", "Sdirk", "Step", "bdf_coefficients", "method_of",
+    "Proximal", "Sdirk", "Step", "VariableBDF", "bdf_coefficients", "method_of",
 ]  # fmt: skip

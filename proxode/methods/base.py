@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..inner import ImplicitEquation, InnerResult, Solve
 from ..interpolation import Interpolant, combine, lagrange_weights
-from ..vector_field import Time, VectorField, number
+from ..vector_field import Time, VectorField, beside, number
+from .estimate import local_error
+
+
+class Neighbour(NamedTuple):
+    """What the local error would have been at another order."""
+
+    order: int
+    error: Tensor
 
 
 @dataclass(frozen=True)
 class Step:
     """A step from t0 to t1. `error` estimates the local error of y1, where the method has an estimate;
     a second one of lower order (`error_low`) makes the first more careful. `failure` is an equation that
-    could not be solved: y1 is then only the best that was found."""
+    could not be solved: y1 is then only the best that was found.
+
+    A method of variable order says which one it took, and what it knows of others to which it could change."""
 
     y1: Tensor
     history: Any
@@ -26,6 +37,10 @@ class Step:
     error_low: Tensor | None = None
     failure: InnerResult | None = None
     retry: Any = None  # the history for another try from t0, where the step has learned something about it
+    order: int | None = None
+    switch: int | None = None  # the order that the method itself wants for the next step
+    neighbours: tuple[Neighbour, ...] = ()
+    by: str | None = None  # the name of the method that made it, where there are several
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,7 @@ class Method:
 
     implicit: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
+    steering: ClassVar[str] = "pi"  # the kind of step control that suits it
 
     @property
     def name(self) -> str:
@@ -44,11 +60,21 @@ class Method:
         raise NotImplementedError
 
     @property
+    def implicit_order(self) -> int:
+        """The highest order of its implicit steps."""
+        return self.order
+
+    @property
     def error_power(self) -> int:
         """The power of the step that the error estimate follows."""
         return self.order + 1
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor) -> Any:
+    def first_power(self, history: Any) -> int:
+        """The same for the first step from this history."""
+        return self.error_power
+
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> Any:
+        """`span` is how far the solve is to go; `side` = 1 says that f jumps at t0, and is meant from after it."""
         raise NotImplementedError
 
     def step(self, f: VectorField, t0: Time, t1: Time, history: Any, solve: Solve, side: int = 0) -> Step:
@@ -59,20 +85,35 @@ class Method:
         """The history without what a jump of f has made void."""
         return history
 
+    def with_order(self, history: Any, order: int) -> Any:
+        """The history for a next step of this order, in a method of variable order."""
+        return history
+
+    def adapting(self) -> Method:
+        """The form of the method that estimates its error, for steps as long as that allows."""
+        return self
+
+    def stepping(self) -> Method:
+        """The form of the method for steps between given times."""
+        return self
+
     def restarting(self) -> Method:
         """The form of the method for solves that start again and again."""
         return self
 
 
 class History(NamedTuple):
-    """The last points of a proximal method, newest first, and f at the newest where it is known."""
+    """The last points of a proximal method, newest first, and f at the newest where it is known; where the order
+    varies, that of the next step and the number of steps since it was chosen."""
 
     ts: tuple[Time, ...]
     ys: tuple[Tensor, ...]
     slope: Tensor | None = None
+    order: int = 1
+    since: int = 0
 
     def push(self, t: Time, y: Tensor, slope: Tensor | None, length: int) -> History:
-        return History((t, *self.ts)[:length], (y, *self.ys)[:length], slope)
+        return History((t, *self.ts)[:length], (y, *self.ys)[:length], slope, self.order, self.since + 1)
 
     @property
     def states(self) -> tuple[Tensor, ...]:
@@ -82,9 +123,8 @@ class History(NamedTuple):
     def rebuilt(self, states: Sequence[Tensor], time: Callable[[Time], Time]) -> History:
         """The same with other states, and every time passed through `time`."""
         count = len(self.ys)
-        return History(
-            tuple(map(time, self.ts)), tuple(states[:count]), states[count] if self.slope is not None else None
-        )
+        slope = states[count] if self.slope is not None else None
+        return self._replace(ts=tuple(map(time, self.ts)), ys=tuple(states[:count]), slope=slope)
 
     def extrapolate(self, t: Time, points: int) -> Tensor:
         """The polynomial through the newest `points` points, at t: a guess that a stiff f cannot blow up."""
@@ -104,8 +144,16 @@ class Proximal(Method):
     """
 
     predictor: str = "extrapolate"
+    estimating: bool = False  # whether steps come with an error, for adaptive ones
 
     implicit: ClassVar[bool] = True
+
+    @property
+    def adaptive(self) -> bool:  # type: ignore[override]
+        return self.estimating
+
+    def adapting(self) -> Method:
+        return replace(self, estimating=True)
 
     def __post_init__(self) -> None:
         if self.predictor not in PREDICTORS:
@@ -114,10 +162,25 @@ class Proximal(Method):
     @property
     def points(self) -> int:
         """How many past points the method or its predictor uses."""
-        return 1 if self.predictor == "previous" else min(self.order + 1, 4)
+        wanted = 1 if self.predictor == "previous" else min(self.order + 1, 4)
+        return max(wanted, self.order + 1) if self.estimating else wanted
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor) -> History:
-        return History((t0,), (y0,))
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> History:
+        return History((t0,), (y0,), f(beside(t0, side, y0.dtype), y0) if self.estimating else None)
+
+    def started(self, f: VectorField, t0: Time, history: History, side: int) -> History:
+        """With the slope at t0, which an error estimate from few points needs; later ones do without."""
+        if not self.estimating or history.slope is not None or len(history.ts) > self.order:
+            return history
+        return history._replace(slope=f(beside(t0, side, history.ys[0].dtype), history.ys[0]))
+
+    def error_of(self, t1: Time, y1: Tensor, history: History, constant: float, slope: Tensor | None) -> Tensor | None:
+        """The local error of a step to (t1, y1), where one is wanted; `slope` is f at the start of the step."""
+        if not self.estimating:
+            return None
+        times = [number(t) for t in (t1, *history.ts)]
+        with torch.no_grad():
+            return local_error(times, (y1, *history.ys), slope, self.error_power, constant)
 
     def after_jump(self, history: History) -> History:
         return History(history.ts[:1], history.ys[:1])

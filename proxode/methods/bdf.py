@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..inner import ImplicitEquation, Solve
 from ..interpolation import Lagrange, combine
 from ..vector_field import Time, VectorField, beside, number
-from .base import History, Proximal, Step, slope_after
+from .base import History, Method, Proximal, Step, slope_after
 from .dirk import BackwardEuler, Sdirk
 from .tableaus import TOLERANCE
 
@@ -80,6 +80,11 @@ class BDF(Proximal):
     @property
     def points(self) -> int:
         return self.max_order + (self.predictor != "previous")
+
+    def adapting(self) -> Method:
+        from .variable_bdf import VariableBDF  # which is made of this one's coefficients
+
+        return VariableBDF(self.predictor, max_order=self.max_order)
 
     def restarting(self) -> BDF:
         return replace(self, accurate_start=True)

@@ -11,6 +11,7 @@ from ..inner import ImplicitEquation, Solve
 from ..interpolation import Hermite, Interpolant, Linear, combine
 from ..vector_field import Time, VectorField, beside
 from .base import History, Proximal, Step, slope_after
+from .estimate import error_constant
 from .proximal_tableaus import MULTISTAGE, SDIRK4
 from .tableaus import DirkTableau, ProximalTableau
 
@@ -29,6 +30,7 @@ class BackwardEuler(Proximal):
 
     def step(self, f: VectorField, t0: Time, t1: Time, history: History, solve: Solve, side: int = 0) -> Step:
         y0 = history.ys[0]
+        history = self.started(f, t0, history, side)
         equation = ImplicitEquation(f, beside(t1, -side, y0.dtype), y0, t1 - t0)
         result = solve(equation, self.guess(t1, history, y0))
         following = history.push(t1, result.z, slope_after(equation, result), self.points)
@@ -36,7 +38,9 @@ class BackwardEuler(Proximal):
             result.z,
             following,
             Linear(t0, t1, y0, result.z),
+            self.error_of(t1, result.z, history, 0.5, history.slope),
             failure=None if result.converged else result,
+            retry=history,
         )
 
 
@@ -66,7 +70,9 @@ class CrankNicolson(Proximal):
             result.z,
             history.push(t1, result.z, slope1, self.points),
             hermite(f, t0, t1, y0, result.z, slope0, slope1, side),
+            self.error_of(t1, result.z, history, 1.0 / 12.0, slope0),
             failure=None if result.converged else result,
+            retry=history._replace(slope=slope0),
         )
 
 
@@ -90,6 +96,7 @@ class MultiStage(Proximal):
         return self.tableau.order
 
     def step(self, f: VectorField, t0: Time, t1: Time, history: History, solve: Solve, side: int = 0) -> Step:
+        history = self.started(f, t0, history, side)
         h, y0 = t1 - t0, history.ys[0]
         z, slope = [y0], history.slope
         for weights, gamma, c in zip(
@@ -101,9 +108,16 @@ class MultiStage(Proximal):
             z.append(result.z)
             slope = slope_after(equation, result)
             if not result.converged:
-                return Step(result.z, history, Linear(t0, t1, y0, result.z), failure=result)
+                return Step(result.z, history, Linear(t0, t1, y0, result.z), failure=result, retry=history)
         following = history.push(t1, z[-1], slope, self.points)
-        return Step(z[-1], following, hermite(f, t0, t1, y0, z[-1], history.slope, slope, side))
+        a, b, _ = self.tableau.butcher()
+        return Step(
+            z[-1],
+            following,
+            hermite(f, t0, t1, y0, z[-1], history.slope, slope, side),
+            self.error_of(t1, z[-1], history, abs(error_constant(a, b, self.order)), history.slope),
+            retry=history,
+        )
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,9 @@ class ExplicitRungeKutta(Method):
     def adaptive(self) -> bool:  # type: ignore[override]
         return self.tableau.b_error is not None
 
-    def init(self, f: VectorField, t0: Time, y0: Tensor) -> ExplicitHistory:
-        return ExplicitHistory(y0, f(t0, y0) if self.adaptive else None)  # the first step size needs it
+    def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> ExplicitHistory:
+        # The first step size needs the slope.
+        return ExplicitHistory(y0, f(beside(t0, side, y0.dtype), y0) if self.adaptive else None)
 
     def after_jump(self, history: ExplicitHistory) -> ExplicitHistory:
         return ExplicitHistory(history.y, None)

@@ -140,6 +140,11 @@ def explicit_run(method: str, tol: float = 1e-6) -> Run:
     return Run(method, f"tol={tol:.0e}".replace("e-0", "e-"), "explicit", {}, tol, tol)
 
 
+def adaptive_run(method: str, tol: float = 1e-6, **options: Any) -> Run:
+    """As long steps as the error allows."""
+    return Run(method, ", ".join([explicit_run(method, tol).setting, *options.values()]), "proxode", options, tol, tol)
+
+
 def all_runs(quick: bool = False) -> list[Run]:
     """The runs of the experiment, as data; `quick` keeps them all and makes each short.
 
@@ -149,6 +154,7 @@ def all_runs(quick: bool = False) -> list[Run]:
     runs = [paper_run(method, steps) for method in PAPER_SCHEMES]
     runs += [printed_run("bdf2", steps)]
     runs += [large_step_run("bdf4", fewer), large_step_run("multistage3", fewest)]
+    runs += [adaptive_run("bdf", inner="anderson"), adaptive_run("auto")]
     runs += [explicit_run(method) for method in EXPLICIT_SCHEMES]
     return runs
 

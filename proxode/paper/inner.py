@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inner import INNER, ImplicitEquation, InnerSolver, Stop, solve_equation
+from ..inner import INNER, Goal, ImplicitEquation, InnerSolver, Stop, solve_equation
 from ..solution import Stats
 from ..structure import Structure
 from ..vector_field import VectorField
@@ -113,7 +113,8 @@ def path(problem: Diffusion, data: str, solver: InnerSolver, stiffness: float) -
 def _iterates(solver: InnerSolver, equation: ImplicitEquation, z: Tensor) -> Iterator[tuple[int, Tensor]]:
     """The iterates, each with the evaluations spent on it. `fr` evaluates trial points in between, and says so."""
     r = equation.residual(z)
-    state = solver.init(equation, z, r, TOL / float(r.norm()))
+    goal = Goal(TOL / float(r.norm()), TOL, lambda x: float(x.norm()))
+    state = solver.init(equation, z, r, goal)
     for _ in range(PATH_LIMIT):
         z, state = solver.step(equation, z, r, state)
         yield equation.f.stats.nfe_forward, solver.iterate(z, state)

@@ -1,0 +1,104 @@
+"""From the arguments of a call to what runs: the problem, its gradient and the plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .configure import SOLVE_OPTIONS, choose_gradient, configure
+from .endless import going_on, nearby, without_end
+from .gradients import Gradient, refuse_transforms
+from .loop import Plan
+from .methods import Method, method_of
+from .methods.auto import Auto
+from .problem import Problem, make_problem
+from .solution import Stats
+from .vector_field import number
+
+IMPLICIT_DTYPES = (torch.float32, torch.float64)
+
+
+@contextmanager
+def outside_inference_mode() -> Iterator[None]:
+    """func may need grad mode inside, which inference tensors do not admit."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def prepare(
+    func: Callable[..., Any], y0: Any, t: Any, rtol: Any, atol: Any, method: Method, options: dict[str, Any],
+    stats: Stats, *, strict: bool, endless: bool = False,
+) -> tuple[Problem, Gradient, Plan]:  # fmt: skip
+    """`endless`: t has two times, of which the second only says in which direction time runs."""
+    options = dict(options)
+    method = _for_dtype(method, y0)
+    if method.implicit:
+        refuse_transforms()
+    marks = {name: options.pop(name) for name in ("norm", "step_t", "jump_t") if name in options}
+    problem = make_problem(func, y0, t, rtol, atol, stats, implicit=method.implicit, **marks)
+    gradient = choose_gradient(options)
+    step_size = options.get("step_size")
+    plan = configure(nearby(problem, step_size) if endless else problem, method, options, strict=strict)
+    if endless:
+        problem = without_end(problem)
+        plan = replace(plan, controller=going_on(plan.controller, problem, step_size))
+    return problem, gradient, plan
+
+
+def _for_dtype(method: Method, y0: Any) -> Method:
+    """`auto` without the part that solves equations, for states on which none can be solved."""
+    parts = y0 if isinstance(y0, tuple) else (y0,)
+    known = isinstance(method, Auto) and parts and all(isinstance(part, Tensor) for part in parts)
+    if known and torch.cat([part.reshape(-1)[:0] for part in parts]).dtype not in IMPLICIT_DTYPES:
+        return method.explicit  # type: ignore[attr-defined]
+    return method
+
+
+def check_options(caller: str, options: dict[str, Any]) -> None:
+    unknown = sorted(set(options) - set(SOLVE_OPTIONS))
+    if unknown:
+        known = ", ".join(SOLVE_OPTIONS)
+        raise TypeError(f"{caller}() got unknown options {', '.join(unknown)}; it accepts: {known}")
+
+
+def check_method(method: str | Method | None, step_size: Any, options: dict[str, Any]) -> Method:
+    """The method, which must have steps to take."""
+    chosen = method_of(method)
+    if step_size is None and not chosen.adapting().adaptive and options.get("grid_constructor") is None:
+        raise ValueError(
+            f"method {method!r} takes fixed steps: give `step_size` (or `grid_constructor`), "
+            "or choose an adaptive method such as 'dopri5'"
+        )
+    return chosen
+
+
+def check_limit(name: str, limit: Any) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"`{name}` must be a positive integer, not {limit!r}")
+    return limit
+
+
+def check_time(name: str, t: Any) -> Tensor:
+    """One time, as a float64 tensor of one element."""
+    if not isinstance(t, int | float | Tensor) or isinstance(t, bool):
+        raise TypeError(f"`{name}` must be a number or a tensor of one, not {type(t).__name__}")
+    t = torch.as_tensor(t, dtype=torch.float64)
+    if t.numel() != 1 or not math.isfinite(number(t)):
+        raise ValueError(f"`{name}` must be one finite number")
+    return t.reshape(1)
+
+
+def check_ends(t0: Any, t1: Any) -> list[Tensor]:
+    ends = [check_time("t0", t0), check_time("t1", t1)]
+    if number(ends[0]) == number(ends[1]):
+        raise ValueError("`t0` and `t1` are equal: there is nothing to integrate")
+    return ends

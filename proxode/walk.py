@@ -1,0 +1,234 @@
+"""A solve in progress: the next step that is accepted, after as many as are rejected, or why there is none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .controllers import Adaptive, Controller, Outcome, first_step
+from .inner import Solve
+from .methods.base import Method, Step
+from .norms import tolerance_scale
+from .problem import Problem
+from .solution import Failure, Status
+from .vector_field import Time, number
+
+UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
+NEARLY = 1e-9  # part of a step below which the rest of the way to a stop is not worth a step of its own
+STANDING = ("t", "y", "history", "t1", "state", "order")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a solve stands between two steps: with it the solve goes on exactly as it would have."""
+
+    t: Time
+    y: Tensor
+    history: Any
+    memory: Any = None  # what the vector field has learned so far
+    order: int | None = None  # of the step that led here
+    exact: bool = True  # does a replay from here solve its equations in the same way, to the last bit?
+
+
+@dataclass
+class Walk:
+    """A solve in progress, one accepted step at a time."""
+
+    problem: Problem
+    method: Method
+    controller: Controller
+    solve: Solve
+    max_steps: int
+
+    t: Time = field(init=False)
+    y: Tensor = field(init=False)
+    history: Any = field(init=False)
+    t1: Time = field(init=False)  # where the next step should end
+    state: Any = field(init=False)  # of the controller
+    order: int | None = field(init=False)  # of the next step, where the method has a choice
+    stops: list[Time] = field(init=False)  # that no step may cross
+
+    def begin(self, start: Place | None = None) -> Failure | None:
+        problem, method = self.problem, self.method
+        self.t, self.y = problem.ts[0], problem.y0
+        span = math.inf if problem.endless else number(problem.ts[-1]) - number(self.t)
+        side = int(number(self.t) in problem.jumps)
+        self.history = method.init(problem.f, self.t, self.y, span, side) if start is None else start.history
+        slope = getattr(self.history, "slope", None)
+        if slope is not None and not _all_finite(slope):
+            return _located(Status.NON_FINITE, problem, self.t, self.t, f"method {method.name}: f at the first time")
+        first = _first_step(problem, method.first_power(self.history), self.controller, slope)
+        _, self.t1, self.state, self.order = self.controller.start(self.t, first)
+        self.stops = _stops(problem, self.t)
+        return None
+
+    def standing(self) -> dict[str, Any]:
+        """All that the next steps depend on, apart from what the vector field has learned."""
+        return {name: getattr(self, name) for name in STANDING}
+
+    def resume(self, standing: dict[str, Any]) -> None:
+        """Go on where another walk stood, instead of beginning."""
+        for name in STANDING:
+            setattr(self, name, standing[name])
+        self.stops = _stops(self.problem, self.t)
+
+    @property
+    def arrived(self) -> bool:
+        return not self.stops
+
+    def ahead(self, until: Time | None = None) -> Time:
+        """Where the next step is to end: at most at `until`, if it is given."""
+        stop = self.stops[0] if until is None or number(until) > number(self.stops[0]) else until
+        return _not_beyond(self.t, self.t1, stop) if self.controller.retries or until is not None else self.t1
+
+    def step(self, until: Time | None = None) -> Step | Failure:
+        """The next step that is accepted, after as many as are rejected, or why there is none."""
+        problem, method, controller, stats = self.problem, self.method, self.controller, self.problem.stats
+        while True:
+            t, y = self.t, self.y
+            t1 = self.ahead(until)
+            given = t1 is self.stops[0] or t1 is until or not controller.retries
+            failure = _cannot_step(stats.n_steps, self.max_steps, t, t1, given=given)
+            if failure is not None:
+                return _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}")
+            if self.order is not None:
+                self.history = method.with_order(self.history, self.order)
+            problem.notify("callback_step", t, y, t1)
+            stats.n_steps += 1
+            step = method.step(problem.f, t, t1, self.history, self.solve, side=_side(problem, t, t1))
+            outcome = _outcome(problem, method, y, step)
+            if not controller.retries and not math.isfinite(outcome.ratio):
+                return _step_failure(problem, method, t, t1, y, step)
+            if not controller.retries and t1 is until and _short(t, t1, self.t1):
+                accept = True  # the rest of the way to that point of the grid is the next step
+            else:
+                accept, self.t1, self.state, self.order = controller.next(t, t1, outcome, self.state)
+            if accept:
+                self._accept(t1, step)
+                return step
+            stats.n_rejected += 1
+            problem.notify("callback_reject_step", t, y, t1)
+            if number(self.t1) >= number(t1):  # held at the least step that the user allows
+                return _step_failure(problem, method, t, t1, y, step)
+            self.history = step.retry or self.history
+
+    def _accept(self, t1: Time, step: Step) -> None:
+        problem = self.problem
+        stats = problem.stats
+        stats.n_accepted += 1
+        if step.by is not None and (not stats.switches or stats.switches[-1][1] != step.by):
+            stats.switches.append((problem.f.user_time(self.t), step.by))
+        problem.notify("callback_accept_step", self.t, self.y, t1)
+        self.t, self.y, self.history = t1, step.y1, step.history
+        if number(t1) in problem.jumps:
+            self.history = self.method.after_jump(self.history)
+            problem.f.forget()
+        if number(t1) >= number(self.stops[0]):
+            self.stops.pop(0)
+
+    def place(self, step: Step) -> Place:
+        f = self.problem.f
+        # A replay takes no step that was rejected, of which inner solvers may have learned something.
+        exact = not f.recycled and not (f.learned and self.problem.stats.n_rejected)
+        return Place(self.t, self.y, self.history, f.memory, step.order, exact)
+
+
+def _stops(problem: Problem, t: Time) -> list[Time]:
+    last = problem.ts[-1]
+    return [*(s for s in problem.stops if number(t) < s < number(last)), *([last] if number(t) < number(last) else [])]
+
+
+def _first_step(problem: Problem, power: int, controller: Controller, slope: Tensor | None) -> float:
+    if not isinstance(controller, Adaptive):
+        return 0.0
+    if controller.first_step is not None:
+        return controller.first_step
+    t0, span = problem.ts[0], number(problem.ts[-1]) - number(problem.ts[0])
+    slope = problem.f(t0, problem.y0) if slope is None else slope
+    rtol, atol = problem.rtol, problem.atol
+    return first_step(problem.f, number(t0), problem.y0.detach(), slope.detach(), power, rtol, atol, problem.norm, span)
+
+
+def _not_beyond(t: Time, t1: Time, stop: Time) -> Time:
+    """t1, or the stop if the step would cross it or all but reach it."""
+    h = number(t1) - number(t)
+    return stop if number(t1) + NEARLY * h >= number(stop) else t1
+
+
+def _short(t: Time, t1: Time, planned: Time) -> bool:
+    return number(planned) - number(t1) > NEARLY * (number(planned) - number(t))
+
+
+def _side(problem: Problem, t0: Time, t1: Time) -> int:
+    return int(bool(problem.jumps) and (number(t0) in problem.jumps or number(t1) in problem.jumps))
+
+
+def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -> Status | None:
+    """`given`: the end of the step was not the controller's choice, and may be as near as it likes."""
+    if n_steps >= max_steps:
+        return Status.MAX_STEPS
+    least = 0.0 if given else UNDERFLOW * abs(number(t))
+    return None if number(t1) - number(t) > least else Status.STEP_UNDERFLOW
+
+
+def _all_finite(x: Tensor) -> bool:
+    return math.isfinite(float(x.detach().abs().max()))
+
+
+def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
+    ratio = _error_ratio(problem, y0, step)
+    if step.order is None:
+        return Outcome(ratio, method.error_power)
+    others: list[tuple[int, float]] = []
+    if math.isfinite(ratio):
+        scale = _scale(problem, y0, step)
+        others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
+    power = method.error_power if step.order == 0 else step.order + 1
+    return Outcome(ratio, power, step.order, step.switch, tuple(others))
+
+
+def _scale(problem: Problem, y0: Tensor, step: Step) -> Tensor:
+    """What the error may be. Not nothing: with atol = 0 a component that is and stays zero has no error either."""
+    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
+    return scale.clamp(min=torch.finfo(scale.dtype).tiny)
+
+
+@torch.no_grad()
+def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
+    """The error in units of the tolerance; infinite where the step is no step at all, zero where none is known."""
+    if step.failure is not None:
+        return math.inf
+    if step.error is None:
+        return 0.0 if _all_finite(step.y1) else math.inf
+    scale = _scale(problem, y0, step)
+    if not _all_finite(scale):
+        return math.inf
+    ratio = float(problem.norm(step.error / scale).max())
+    if step.error_low is None or ratio == 0.0:
+        return ratio
+    low = float(problem.norm(step.error_low / scale).max())
+    return ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
+
+
+def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:
+    inner = step.failure
+    if inner is None:
+        return _located(Status.NON_FINITE, problem, t0, t1, f"method {method.name}, {_largest(y0)} before the step")
+    detail = (
+        f"method {method.name}, inner solver {inner.solver} after {inner.iterations} iterations: "
+        f"last residual {inner.size:.3g}, tolerance {inner.tol:.3g}, {_largest(y0)} before the step"
+    )
+    return _located(inner.status, problem, t0, t1, detail)
+
+
+def _largest(y: Tensor) -> str:
+    return f"largest |y| {float(y.detach().abs().max()):.3g}"
+
+
+def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:
+    h = number(t1) - number(t0)
+    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail)

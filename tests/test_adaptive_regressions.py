@@ -1,0 +1,121 @@
+"""What once went wrong with adaptive steps, silently or with an error."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import proxode
+from proxode.methods.estimate import difference_weights
+
+
+def doubles(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("predictor", ["previous", "extrapolate"])
+def test_a_component_that_a_stale_jacobian_holds_fast_is_noticed(predictor: str) -> None:
+    """Its moves are tiny because the Jacobian is far too stiff; only the residual shows it."""
+    solution = proxode.solve(
+        lambda t, y: 1.0 - 30 * y.clamp(min=0) ** 0.5, doubles(1e-12, 1.0), 0.0, 0.1, method="bdf", predictor=predictor,
+        save_at=doubles(1e-3, 1e-2, 0.1),
+    )  # fmt: skip
+    assert torch.allclose(solution.ys[:, 0], doubles(5.07e-4, 1.10e-3, 1.11e-3), rtol=2e-2)
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("jump", [4.851, 7.3, 12.0])
+def test_a_jacobian_from_before_a_jump_does_not_carry_a_step_across_it(jump: float, told: bool) -> None:
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return torch.where(t <= jump, -1e4 * (y**3 - (1 + 0.5 * torch.sin(3 * t)) ** 3), -(y - 5))
+
+    y0, later = doubles(1.0), jump + 0.5
+    marks = {"jump_t": doubles(jump)} if told else {}
+    run = proxode.solve(f, y0, 0.0, later, method="bdf", rtol=1e-4, atol=1e-6, **marks)
+    before = 1 + 0.5 * math.sin(3 * jump)
+    right = 5 + (before - 5) * math.exp(-0.5)
+    assert float((run.ys[-1] - right).abs()) < (2e-3 if told else 2e-2)
+
+
+def test_a_jump_at_the_first_time_is_seen_from_after_it() -> None:
+    for method in ("auto", "dopri5", "bdf", "crank_nicolson"):
+        run = proxode.solve(
+            lambda t, y: torch.where(t <= 0, torch.full_like(y, -1000.0), -y), doubles(1.0), 0.0, 1.0, method=method,
+            rtol=1e-4, atol=1e-6, jump_t=doubles(0.0),
+        )  # fmt: skip
+        assert float(run.ys[-1]) == pytest.approx(math.exp(-1), abs=5e-4), method
+
+
+@pytest.mark.parametrize("method", ["crank_nicolson", "multistage2", "multistage3", "backward_euler", "bdf"])
+def test_a_step_of_1e_12_between_others_is_no_reason_to_stop(method: str) -> None:
+    stepper = proxode.Stepper(lambda t, y: -50 * (y - torch.cos(t)), doubles(1, 1), 0.0, t1=3.0, method=method)
+    for t in (1.0, 1.0 + 1e-12, 3.0):
+        stepper.advance(t)
+    assert stepper.status is proxode.Status.SUCCESS
+    assert float(stepper.y[0]) == pytest.approx((2500 * math.cos(3) + 50 * math.sin(3)) / 2501, abs=1e-2)
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_a_divided_difference_of_a_power_is_one_and_of_lower_ones_zero(double: bool) -> None:
+    nodes = (1.0, 0.0, *([0.0] if double else []), -0.3, -1.7, -4.0)
+    weights = difference_weights(nodes)
+    top = len(nodes) - 1
+    for power in range(top + 1):
+        seen: set[float] = set()
+        total = 0.0
+        for node, weight in zip(nodes, weights, strict=True):
+            value = (power * node ** (power - 1) if power else 0.0) if node in seen else node**power
+            total += weight * value
+            seen.add(node)
+        assert total == pytest.approx(1.0 if power == top else 0.0, abs=1e-12)
+
+
+def test_without_an_rtol_the_error_keeps_to_atol() -> None:
+    def brusselator(t: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([1 + y[0] ** 2 * y[1] - 4 * y[0], 3 * y[0] - y[0] ** 2 * y[1]])
+
+    def run(rtol: object, tol: float) -> Tensor:
+        return proxode.solve(brusselator, doubles(1.5, 3), 0.0, 20.0, method="bdf", rtol=rtol, atol=tol).ys[-1]
+
+    right = run(1e-10, 1e-10)
+    for rtol in (1e-6, 0.0, 1e-13, doubles(1e-6, 0.0)):
+        assert float((run(rtol, 1e-6) - right).abs().max()) < 2e-5
+
+
+@pytest.mark.parametrize(("method", "controller"), [("bdf", "pi"), ("auto", "integral"), ("dopri5", "order")])
+def test_a_controller_that_does_not_suit_the_method_is_refused(method: str, controller: str) -> None:
+    with pytest.raises(ValueError, match="`controller`"):
+        proxode.solve(lambda t, y: -y, doubles(1), 0.0, 1.0, method=method, controller=controller)
+
+
+def test_checkpoint_is_not_alarmed_where_an_unstable_mode_carries_replays_apart() -> None:
+    """Allen-Cahn from small data: what inner solves leave grows by e^30 on the way, in the solve as in the replay."""
+    x = torch.linspace(0, 2 * math.pi, 121, dtype=torch.float64)[:-1]
+    rate = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return rate * (y - y**3) + 20 * (torch.roll(y, 1) + torch.roll(y, -1) - 2 * y)
+
+    found = []
+    for gradient in ("implicit", "checkpoint"):
+        y0 = (1e-3 * torch.sin(7 * x)).requires_grad_()
+        y = proxode.solve(f, y0, 0.0, 0.5, method="bdf", gradient=gradient, rtol=1e-3, atol=1e-6).ys[-1]
+        found.append(torch.autograd.grad(y.square().sum(), rate)[0])
+    assert float(found[1]) == pytest.approx(float(found[0]), rel=1e-2)
+
+
+def test_checkpoint_still_notices_another_f_in_a_large_state() -> None:
+    scale = torch.tensor(1.0, dtype=torch.float64)
+    k = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    y0 = torch.linspace(-1, 1, 150, dtype=torch.float64).requires_grad_()
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return scale * k * 100 * (torch.roll(y, 1) + torch.roll(y, -1) - 2 * y) - y**3
+
+    y = proxode.solve(f, y0, 0.0, 0.5, method="bdf", gradient="checkpoint", rtol=1e-5, atol=1e-5).ys[-1]
+    scale.mul_(1.1)
+    with pytest.raises(RuntimeError, match="backward"):
+        y.sum().backward()

@@ -1,0 +1,107 @@
+"""The default: explicit where that is cheaper, BDF where it is not, and it says what it did."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import proxode
+from proxode.methods import METHODS
+from proxode.solution import Stats
+
+
+def doubles(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def kepler(t: Tensor, y: Tensor) -> Tensor:
+    return torch.cat([y[2:], -y[:2] / y[:2].square().sum() ** 1.5])
+
+
+def van_der_pol(mu: float) -> Any:
+    return lambda t, y: torch.stack([y[1], mu * (1 - y[0] ** 2) * y[1] - y[0]])
+
+
+def relaxing(t: Tensor, y: Tensor) -> Tensor:
+    return -1e4 * (y - torch.cos(t))
+
+
+def strength(t: Tensor) -> Tensor:
+    """Between 2 and 4; before and after there is only rotation."""
+    return 1e4 * (torch.sigmoid(20 * (t - 2)) - torch.sigmoid(20 * (t - 4)))
+
+
+def sometimes_stiff(t: Tensor, y: Tensor) -> Tensor:
+    return -strength(t) * (y - torch.cos(t)) + 5 * torch.stack([y[1], -y[0]])
+
+
+def network(t: Tensor, y: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(50, 50, generator=generator, dtype=torch.float64) / math.sqrt(50)
+    return torch.tanh(weights @ y) - 0.1 * y
+
+
+# f, y0, the last time, and what should take all or most of the steps
+PROBLEMS: dict[str, tuple[Any, Tensor, float, str]] = {
+    "kepler": (kepler, doubles(0.4, 0, 0, 2), 20.0, "dopri5"),
+    "van der pol, 1": (van_der_pol(1.0), doubles(2, 0), 20.0, "dopri5"),
+    "decay": (lambda t, y: -y, doubles(1, 1), 10.0, "dopri5"),
+    "network": (network, torch.linspace(-1, 1, 50, dtype=torch.float64), 5.0, "dopri5"),
+    "relaxing": (relaxing, doubles(0, 1), 10.0, "bdf"),
+    "van der pol, 1000": (van_der_pol(1e3), doubles(2, 0), 1500.0, "bdf"),
+}
+
+
+def solved(name: str, method: str, tol: float, **kwargs: Any) -> proxode.Solution:
+    f, y0, end, _ = PROBLEMS[name]
+    return proxode.solve(f, y0, 0.0, end, method=method, rtol=tol, atol=tol, **kwargs)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_auto_costs_no_more_than_the_better_of_its_two(name: str, tol: float) -> None:
+    auto, *others = (solved(name, method, tol) for method in ("auto", "bdf"))
+    costs = [run.stats.nfe_forward for run in others]
+    if PROBLEMS[name][-1] == "dopri5":
+        costs.append(solved(name, "dopri5", tol).stats.nfe_forward)
+    assert auto.stats.nfe_forward <= 1.1 * min(costs) + 2
+    assert auto.stats.switches[0] == (0.0, PROBLEMS[name][-1])
+
+
+def test_auto_moves_both_ways_and_says_when() -> None:
+    y0 = doubles(1, 0)
+    auto, bdf = (  # dopri5 would take some 40,000 evaluations
+        proxode.solve(sometimes_stiff, y0, 0.0, 15.0, method=method, rtol=1e-6, atol=1e-6) for method in ("auto", "bdf")
+    )
+    times, names = zip(*auto.stats.switches, strict=True)
+    assert names[:3] == ("dopri5", "bdf", "dopri5")
+    assert len(names) < 15  # where neither is much cheaper it tries less and less often
+    assert times[0] == 0.0 and 1.5 < times[1] < 2.5 and 4.0 < times[2] < 20.0
+    assert auto.stats.nfe_forward <= 1.15 * bdf.stats.nfe_forward
+    fine = proxode.solve(sometimes_stiff, y0, 0.0, 15.0, method="bdf", rtol=1e-8, atol=1e-8)
+    assert float((auto.ys[-1] - fine.ys[-1]).abs().max()) < 2e-4  # nine turns, whose errors add up
+
+
+def test_times_of_switches_run_with_the_users_time() -> None:
+    back = proxode.solve(lambda t, y: -sometimes_stiff(-t, y), doubles(1, 0), 0.0, -3.0, rtol=1e-6, atol=1e-6)
+    assert back.stats.switches[0] == (0.0, "dopri5") and -2.5 < back.stats.switches[1][0] < -1.5
+
+
+def test_auto_is_the_default_everywhere() -> None:
+    t = torch.tensor([0.0, 10.0], dtype=torch.float64)
+    with proxode.record() as stats:
+        for method in (None, "auto"):
+            proxode.odeint(relaxing, doubles(0, 1), t, method=method)
+        proxode.solve(relaxing, doubles(0, 1), 0.0, 10.0)
+    assert all(one.switches[0] == (0.0, "bdf") and one.switches[-1][1] == "bdf" for one in stats.solves)
+    assert "auto" in METHODS
+
+
+def test_methods_that_have_no_choice_record_no_switches() -> None:
+    for method in ("dopri5", "bdf"):
+        stats: Stats = solved("decay", method, 1e-3).stats
+        assert stats.switches == []
