@@ -43,10 +43,9 @@ class Keeper:
 
     def __call__(self, place: Place) -> None:
         step = len(self.times) - 1
-        if self.last is None:
-            self.firsts[0] = place.y
-        elif step % self.stride == 0:  # now it is known that a step starts there
+        if self.last is not None and step % self.stride == 0:  # now it is known that a step starts there
             self.places.append((step, self.last))
+        if place.learning and step % self.stride == 0:
             self.firsts[step] = place.y
         self.last = place
         self.times.append(place.t)
@@ -65,7 +64,7 @@ class Segment:
     orders: tuple[int | None, ...]  # of its steps
     outputs: range  # of the problem's times, those after its start, up to its end
     end: Tensor  # the state where it ends
-    first: Tensor  # the state after its first step
+    first: Tensor | None = None  # the state after its first step, where a replay may differ
     exact: bool = True  # is a replay bitwise the same?
 
 
@@ -121,6 +120,8 @@ class Tape:
 
     @torch.no_grad()
     def _check_first(self, segment: Segment, now: Tensor) -> None:
+        if segment.first is None:
+            return
         size = self.plan.accuracy(segment.first) + torch.finfo(now.dtype).eps * segment.first.abs() + 1e-30
         off = rms_norm((now - segment.first) / size)
         if not bool((off <= REPLAYS).all()):
@@ -191,7 +192,7 @@ def _segments(problem: Problem, keeper: Keeper) -> Iterator[Segment]:
         while j < len(outputs) and outputs[j] <= number(keeper.times[end]):
             j += 1
         times, orders = tuple(keeper.times[k : end + 1]), tuple(keeper.orders[k:end])
-        yield Segment(place, times, orders, range(first, j), reached.y, keeper.firsts[k], reached.exact)
+        yield Segment(place, times, orders, range(first, j), reached.y, keeper.firsts.get(k), reached.exact)
 
 
 class Cut:
