@@ -61,4 +61,4 @@ def test_so_it_is_on_the_diffusion_equation_of_the_paper(tol: float) -> None:
     got, stats = gradients(1.0, "implicit", tol)
     for ours, exact in zip(got, closed_form(1.0), strict=True):
         assert float((ours - exact).abs().max()) <= 10 * tol
-    assert stats.nfe_backward <= 1.9 * stats.nfe_forward
+    assert stats.nfe_backward <= 2.1 * stats.nfe_forward
