@@ -21,7 +21,7 @@ from . import shown
 from .auto_problems import auto_problems
 from .peers import Limits, Solver, measure, ours
 from .references import CACHE, prepare, reference
-from .rows import OtherRun, Report, Row, Task, chosen, fill
+from .rows import Row, Task, chosen, fill, opened
 from .stiff_problems import SEED, Problem
 
 TOLERANCES = (1e-3, 1e-6)
@@ -110,11 +110,7 @@ def main(
         "good": GOOD,
         "problems": [{"name": p.name, "title": p.title, "size": p.size, "t": [p.t0, p.t1]} for p in problems.values()],
     }
-    try:
-        report = Report(out / "auto_switching.json", header, resume)
-    except OtherRun as error:
-        console.print(f"[red]{error}[/red]", highlight=False)
-        raise typer.Exit(2) from None
+    report = opened(out / "auto_switching.json", header, resume, console)
     picked = [problems[name] for name in chosen(problem, problems)]
     prepare(picked, cache, console)
     todo = tasks(picked, cache, limits)

@@ -23,7 +23,7 @@ from proxode.paper.report import provenance
 from . import shown
 from .peers import Limits, Solver, measure, ours
 from .references import CACHE, prepare, reference
-from .rows import OtherRun, Report, Row, Task, chosen, fill
+from .rows import Row, Task, chosen, fill, opened
 from .stiff_problems import SEED, Field, Problem, brusselator, brusselator_start, equal_times, problem
 
 SIZES = tuple(2**k for k in range(1, 10))
@@ -136,11 +136,7 @@ def main(
         "margin": MARGIN,
         "sizes": list(QUICK_SIZES if quick else SIZES),
     }
-    try:
-        report = Report(out / f"dense_threshold{'_quick' if quick else ''}.json", header, resume)
-    except OtherRun as error:
-        console.print(f"[red]{error}[/red]", highlight=False)
-        raise typer.Exit(2) from None
+    report = opened(out / f"dense_threshold{'_quick' if quick else ''}.json", header, resume, console)
     families, sizes = chosen(family, FAMILIES), QUICK_SIZES if quick else SIZES
     prepare((FAMILIES[name](size) for name in families for size in sizes), cache, console)
     todo = tasks(families, sizes, cache, limits)

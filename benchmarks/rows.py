@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -49,6 +50,15 @@ class Report:
         part = self.path.with_suffix(".part")
         write_report(part, {**self.header, **more, "rows": self.rows})
         part.replace(self.path)
+
+
+def opened(path: Path, header: dict[str, Any], resume: bool, console: Console) -> Report:
+    """The report, or the end of the command if there is that of another run."""
+    try:
+        return Report(path, header, resume)
+    except OtherRun as error:
+        console.print(f"[red]{error}[/red]", highlight=False)
+        raise typer.Exit(2) from None
 
 
 def fill(report: Report, tasks: Sequence[Task], console: Console, shown: Callable[[dict[str, Any]], str]) -> None:

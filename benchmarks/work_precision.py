@@ -26,7 +26,7 @@ from proxode.paper.report import provenance
 from . import shown
 from .peers import SOLVERS, Limits, Solver, measure
 from .references import CACHE, WAYS, prepare, reference
-from .rows import OtherRun, Report, Row, Task, chosen, fill
+from .rows import Report, Row, Task, chosen, fill, opened
 from .stiff_problems import SEED, Problem, all_problems
 
 TOLERANCES = tuple(10.0**-k for k in range(2, 10))
@@ -204,11 +204,7 @@ def main(
         "problems": [{"name": p.name, "title": p.title, "size": p.size, "kind": p.kind, "t": [p.t0, p.t1]}
                      for p in problems.values()],
     }  # fmt: skip
-    try:
-        report = Report(out / f"work_precision{'_quick' if quick else ''}.json", header, resume)
-    except OtherRun as error:
-        console.print(f"[red]{error}[/red]", highlight=False)
-        raise typer.Exit(2) from None
+    report = opened(out / f"work_precision{'_quick' if quick else ''}.json", header, resume, console)
     picked = [problems[name] for name in chosen(problem, problems)]
     prepare(picked, cache, console)
     todo = tasks(picked, report, solver, tolerances, cache, limits)

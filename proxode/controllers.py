@@ -119,10 +119,10 @@ class Adaptive:
 
     def next(self, t0: Time, t1: Time, outcome: Outcome, state: AdaptiveState) -> Decision:
         """After a step from t0 to t1."""
-        if outcome.order != 0:
+        if outcome.order != 0:  # which an explicit step of `auto` has
             outcome = outcome.over(self.share)
-        if self.kind == "order" and outcome.order != 0:
-            return self._next_with_order(t0, t1, outcome, state)
+            if self.kind == "order":
+                return self._next_with_order(t0, t1, outcome, state)
         h, (ratio, order, *_) = number(t1) - number(t0), outcome
         if not math.isfinite(ratio):
             return self._shorter(t0, self.dfactor * h, outcome, state)
@@ -149,13 +149,12 @@ class Adaptive:
         if not math.isfinite(ratio):
             return self._shorter(t0, self.dfactor * h, outcome, state)
         at_least = h <= self.min_step * (1.0 + ROUNDING)
-        own = outcome.power - 1 if outcome.order is None else outcome.order
+        own = outcome.power - 1
         choices = [(_multistep_factor(BIAS, ratio, own), own)]
         choices += [(_multistep_factor(BIAS_UP if k > own else BIAS, r, k), k) for k, r in outcome.others]
         factor, order = max(choices)
         if ratio > 1.0 and not at_least:
-            lower = [(factor, k) for factor, k in choices if k <= own]
-            factor, order = max(lower)
+            factor, order = max(choice for choice in choices if choice[1] <= own)
             if state.rejected >= 2:
                 factor, order = min(factor, 0.25), max(1, own - 1)
             shorter = self._shorter(t0, h * min(max(factor, self.dfactor), self.safety), outcome, state)
@@ -168,7 +167,6 @@ class Adaptive:
         h_next = self._clamp(h_next)
         order = order if outcome.switch is None else outcome.switch
         return Decision(True, t1 + h_next, AdaptiveState(h_next, max(ratio, 1e-4)), order)
-
 
     def _factor(self, size: float, order: int, state: AdaptiveState) -> float:
         if size == 0.0:

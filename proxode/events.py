@@ -56,7 +56,7 @@ class Event:
 
     def values(self, f: VectorField, t: Time, y: Tensor) -> Tensor:
         """fn at an inner time and a flat state, as one row of numbers."""
-        out = self.fn(_user_time(f, t, y), f.structure.restore(y))
+        out = self.fn(f.time(t, y), f.structure.restore(y))
         if not isinstance(out, Tensor) or not out.is_floating_point() or out.numel() == 0:
             got = f"a tensor of {out.dtype}, {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             raise TypeError(
@@ -207,14 +207,6 @@ def _sign(value: float) -> int:
 
 def _differ(sign: int, value: float) -> bool:
     return sign != _sign(value)
-
-
-def _user_time(f: VectorField, t: Time, y: Tensor) -> Tensor:
-    """t as the user sees it: 0-dim, in the real dtype of the state, running in the user's direction."""
-    dtype = y.dtype.to_real()
-    if isinstance(t, Tensor):
-        return (-t if f.reverse else t).to(dtype=dtype, device=y.device)
-    return torch.full((), f.user_time(t), dtype=dtype, device=y.device)
 
 
 @torch.no_grad()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import torch
 from torch import Tensor
 
 PACKAGE = __name__.partition(".")[0]
@@ -83,16 +82,3 @@ def _class_of(name: str) -> Any:
         if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
             return kind
     raise NotPlain(f"the state holds a {name}, which this version of {PACKAGE} does not know")
-
-
-def same_bits(a: Any, b: Any) -> bool:
-    """Are two snapshots the same, to the last bit?"""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.dtype == b.dtype and torch.equal(a, b)
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same_bits(a[key], b[key]) for key in a)
-    if isinstance(a, tuple | list):
-        return len(a) == len(b) and all(map(same_bits, a, b))
-    return bool(a == b)

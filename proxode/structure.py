@@ -42,3 +42,30 @@ class Structure:
     def parts(self, flat: Tensor) -> tuple[Tensor, ...]:
         """The flat pieces that belong to the tensors of a tuple."""
         return flat.split(self.sizes, dim=-1)
+
+
+def check_output(out: Any, structure: Structure, y: Tensor) -> None:
+    """Raise if what func returned is not a derivative of the state."""
+    if not structure.is_tuple and isinstance(out, Tensor) and out.shape == structure.shapes[0] and out.dtype == y.dtype:
+        return
+    if structure.is_tuple:
+        if not isinstance(out, tuple | list) or len(out) != len(structure.shapes):
+            got = f"{len(out)} parts" if isinstance(out, tuple | list) else type(out).__name__
+            count = len(structure.shapes)
+            raise TypeError(f"func must return a tuple of {count} tensors, like y0, but it returned {got}")
+        parts = tuple(out)
+    else:
+        parts = (out,)
+    for i, (part, shape) in enumerate(zip(parts, structure.shapes, strict=True)):
+        where = f" in part {i}" if structure.is_tuple else ""
+        if not isinstance(part, Tensor):
+            raise TypeError(f"func must return a tensor{where}, but it returned {type(part).__name__}")
+        if part.shape != shape:
+            raise ValueError(
+                f"func returned shape {tuple(part.shape)}{where} for a state of shape {tuple(shape)}: "
+                "it must return dy/dt in the shape of y0"
+            )
+        if not (part.is_floating_point() or part.is_complex()) or (part.is_complex() and not y.is_complex()):
+            raise TypeError(
+                f"func returned {part.dtype}{where} for a state of {y.dtype}: it must return dy/dt in y0's dtype"
+            )

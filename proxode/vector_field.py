@@ -18,7 +18,7 @@ from torch import Tensor
 from .autocast import as_before, autocast_state
 from .norms import dot, rms_norm
 from .solution import Stats
-from .structure import Structure
+from .structure import Structure, check_output
 
 Time = float | Tensor  # a float64 0-dim tensor where the gradient with respect to t is wanted
 
@@ -121,7 +121,7 @@ class VectorField:
         if self._autocast != autocast_state():
             with as_before(self._autocast):
                 return self.evaluate(t, y)
-        out = self.func(self._time(t, y), self.structure.restore(y))
+        out = self.func(self.time(t, y), self.structure.restore(y))
         out = self._flat_output(out, y)
         return -out if self.reverse else out
 
@@ -129,7 +129,7 @@ class VectorField:
         """t in the user's direction."""
         return (-number(t) if self.reverse else number(t)) + 0.0  # no minus before a zero
 
-    def _time(self, t: Time, y: Tensor) -> Tensor:
+    def time(self, t: Time, y: Tensor) -> Tensor:
         """t as the user sees it: 0-dim, in the real dtype of the state, running in the user's direction."""
         dtype = y.dtype.to_real()
         if isinstance(t, Tensor):
@@ -257,33 +257,6 @@ class VectorField:
 def _count_product(stats: Stats, grad: Tensor) -> None:
     with stats.counting_backward():
         stats.count("n_vjp")
-
-
-def check_output(out: Any, structure: Structure, y: Tensor) -> None:
-    """Raise if what func returned is not a derivative of the state."""
-    if not structure.is_tuple and isinstance(out, Tensor) and out.shape == structure.shapes[0] and out.dtype == y.dtype:
-        return
-    if structure.is_tuple:
-        if not isinstance(out, tuple | list) or len(out) != len(structure.shapes):
-            got = f"{len(out)} parts" if isinstance(out, tuple | list) else type(out).__name__
-            count = len(structure.shapes)
-            raise TypeError(f"func must return a tuple of {count} tensors, like y0, but it returned {got}")
-        parts = tuple(out)
-    else:
-        parts = (out,)
-    for i, (part, shape) in enumerate(zip(parts, structure.shapes, strict=True)):
-        where = f" in part {i}" if structure.is_tuple else ""
-        if not isinstance(part, Tensor):
-            raise TypeError(f"func must return a tensor{where}, but it returned {type(part).__name__}")
-        if part.shape != shape:
-            raise ValueError(
-                f"func returned shape {tuple(part.shape)}{where} for a state of shape {tuple(shape)}: "
-                "it must return dy/dt in the shape of y0"
-            )
-        if not (part.is_floating_point() or part.is_complex()) or (part.is_complex() and not y.is_complex()):
-            raise TypeError(
-                f"func returned {part.dtype}{where} for a state of {y.dtype}: it must return dy/dt in y0's dtype"
-            )
 
 
 def _rows_batched(out: Tensor, z: Tensor) -> Tensor | None:

@@ -32,7 +32,6 @@ class Place:
     memory: Any = None  # what the vector field has learned so far
     order: int | None = None  # of the step that led here
     exact: bool = True  # does a replay from here solve its equations in the same way, to the last bit?
-    learning: bool = False  # have inner solvers learned anything, so that this may change?
 
 
 @dataclass
@@ -135,7 +134,7 @@ class Walk:
         f = self.problem.f
         # A replay takes no step that was rejected, of which inner solvers may have learned something.
         exact = not f.recycled and not (f.learned and self.problem.stats.n_rejected)
-        return Place(self.t, self.y, self.history, f.memory, step.order, exact, bool(f.learned or f.recycled))
+        return Place(self.t, self.y, self.history, f.memory, step.order, exact)
 
 
 def _stops(problem: Problem, t: Time) -> list[Time]:

@@ -34,18 +34,19 @@ class Keeper:
     So both the places and the steps of a segment are of the order of the square root of all steps."""
 
     limit: int | None = None
+    inexact: bool = False  # may a replay differ? Then the state after the first step from each place is kept too
     stride: int = 1
     times: list[Time] = field(default_factory=list)  # the start, and the end of each accepted step
     orders: list[int | None] = field(default_factory=list)  # of each accepted step
     places: list[tuple[int, Place]] = field(default_factory=list)  # the number of steps before it, and the place
-    firsts: dict[int, Tensor] = field(default_factory=dict)  # the state after the first step from each place
+    firsts: dict[int, Tensor] = field(default_factory=dict)  # those states
     last: Place | None = None
 
     def __call__(self, place: Place) -> None:
         step = len(self.times) - 1
         if self.last is not None and step % self.stride == 0:  # now it is known that a step starts there
             self.places.append((step, self.last))
-        if place.learning and step % self.stride == 0:
+        if self.inexact and step % self.stride == 0:
             self.firsts[step] = place.y
         self.last = place
         self.times.append(place.t)
@@ -64,7 +65,7 @@ class Segment:
     orders: tuple[int | None, ...]  # of its steps
     outputs: range  # of the problem's times, those after its start, up to its end
     end: Tensor  # the state where it ends
-    first: Tensor | None = None  # the state after its first step, where a replay may differ
+    first: Tensor | None = None  # the state after its first step, kept where a replay may differ
     exact: bool = True  # is a replay bitwise the same?
 
 
@@ -120,8 +121,7 @@ class Tape:
 
     @torch.no_grad()
     def _check_first(self, segment: Segment, now: Tensor) -> None:
-        if segment.first is None:
-            return
+        assert segment.first is not None
         size = self.plan.accuracy(segment.first) + torch.finfo(now.dtype).eps * segment.first.abs() + 1e-30
         off = rms_norm((now - segment.first) / size)
         if not bool((off <= REPLAYS).all()):
@@ -151,7 +151,7 @@ def taped(problem: Problem, plan: Plan, limit: int | None) -> tuple[Trajectory, 
     controller = plan.controller
     if isinstance(controller, FixedGrid):
         controller = replace(controller, grid=tuple(map(cut, controller.grid)))
-    keeper, memory = Keeper(limit, times=[flat.ts[0]]), problem.f.memory
+    keeper, memory = Keeper(limit, plan.method.implicit, times=[flat.ts[0]]), problem.f.memory
     path, failure = travel(
         flat, plan.method, controller, plan.solve, max_steps=plan.max_steps, dense=plan.dense, on_accept=keeper
     )

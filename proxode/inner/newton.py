@@ -73,11 +73,12 @@ class Factors(NamedTuple):
 
     @staticmethod
     def of(jacobian: Tensor, gamma: float, rate: float = 1.0) -> Factors | None:
-        """None where the matrix is singular."""
+        """None where the matrix is singular, or not finite."""
         matrix = jacobian * -gamma
         matrix.diagonal().add_(1.0)
         lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
-        return None if bool(info != 0) else Factors(jacobian, gamma, lu, pivots, rate)
+        usable = bool(info == 0) and bool(torch.isfinite(lu).all())
+        return Factors(jacobian, gamma, lu, pivots, rate) if usable else None
 
     def solve(self, r: Tensor) -> Tensor:
         return torch.linalg.lu_solve(self.lu, self.pivots, r.unsqueeze(-1)).squeeze(-1)

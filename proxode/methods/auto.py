@@ -32,8 +32,7 @@ class AutoHistory(NamedTuple):
 
     points: History
     evidence: int = 0
-    rho: float = 0.0
-    begin: tuple[float, int] = (0.0, 0)  # time and evaluations when that evidence began
+    begin: tuple[float, int] = (0.0, 0)  # time and evaluations halfway through that evidence, or at the last change
     pace: float = 0.0  # time that an evaluation of BDF was worth when it gave way
     patience: int = PATIENCE
 
@@ -88,7 +87,7 @@ class Auto(Method):
         with torch.no_grad():
             rho = f.gain(t0, y0.detach(), points.slope.detach()) if points.slope is not None else 0.0
         long = math.isfinite(span) and rho * span > LONG
-        return AutoHistory(points._replace(order=1 if long else EXPLICIT), rho=rho)
+        return AutoHistory(points._replace(order=1 if long else EXPLICIT))
 
     def first_power(self, history: AutoHistory) -> int:
         return (self.explicit if history.points.order == EXPLICIT else self.implicit_part).error_power
@@ -108,15 +107,15 @@ class Auto(Method):
             return self._explicit_step(f, t0, t1, history, solve, side)
         step = self.implicit_part.step(f, t0, t1, history.points, solve, side)
         h, rho = number(t1) - number(t0), f.stiffness
-        retry = history._replace(points=step.retry)
-        now = number(t1), f.stats.nfe_forward
-        if rho is None or h * rho >= EASY:
-            following, switch = history._replace(points=step.history, evidence=0, begin=now), None
-        elif history.evidence + 1 < history.patience:
-            following, switch = history._replace(points=step.history, evidence=history.evidence + 1), None
-        else:
+        easy = rho is not None and h * rho < EASY
+        evidence, now = history.evidence + 1 if easy else 0, (number(t1), f.stats.nfe_forward)
+        following, switch = history._replace(points=step.history, evidence=evidence), None
+        if evidence <= history.patience // 2:  # the pace is that of the later half: just after a stiff part it is slow
+            following = following._replace(begin=now)
+        elif evidence >= history.patience:
             pace = (now[0] - history.begin[0]) / max(now[1] - history.begin[1], 1)
-            following, switch = history._replace(points=step.history, evidence=0, begin=now, pace=pace), EXPLICIT
+            following, switch = following._replace(evidence=0, begin=now, pace=pace), EXPLICIT
+        retry = history._replace(points=step.retry)
         return replace(step, history=following, retry=retry, switch=switch, by=self.implicit_part.name)
 
     def _explicit_step(
@@ -132,7 +131,7 @@ class Auto(Method):
         points_then = History(
             (t1, *points.ts)[:count], (step.y1, *points.ys)[:count], step.history.slope, EXPLICIT, points.since + 1
         )
-        following = history._replace(points=points_then, evidence=evidence, rho=rho)
+        following = history._replace(points=points_then, evidence=evidence)
         switch = None
         gone, spent = number(t1) - history.begin[0], f.stats.nfe_forward - history.begin[1]
         dearer = points.since + 1 == TRIAL and gone < history.pace * spent
