@@ -19,7 +19,8 @@ from .equation import ImplicitEquation
 SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
 FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may leave
 LARGEST_FORCING = 0.5
-SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up
+SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
+DEAR = 50  # unknowns, for which a new one is worth some iterations more
 TINY = 1e-300
 NOISE = 10.0  # ulp of the state, times the stiffness: a residual of that size tells nothing
 
@@ -129,9 +130,9 @@ class Newton(InnerSolver):
         if state.factors is not None:
             move = state.factors.solve(r)
             size = state.goal.measure(move)
-            first = state.move is None
+            first, slow = state.move is None, max(SLOW, z.shape[-1] / (z.shape[-1] + DEAR))
             rate = 1.0 if first else self._rate(equation, state, size, z, r)
-            if math.isfinite(size) and state.length == 1.0 and (first or rate < SLOW):
+            if math.isfinite(size) and state.length == 1.0 and (first or rate < slow):
                 # It is not forgotten at once that the rate was worse.
                 factors = state.factors if first else state.factors._replace(rate=max(0.3 * state.factors.rate, rate))
                 rate = 1.0 if first else factors.rate
@@ -172,7 +173,7 @@ class Newton(InnerSolver):
     def shortcut(self, state: ChordState) -> tuple[Tensor, Tensor] | None:
         if state.move is None or state.length < 1.0 or not state.rate < 1.0:
             return None
-        return state.z - state.move, state.rate * state.move
+        return state.z - state.move, state.rate / (1.0 - state.rate) * state.move
 
     def iterate(self, z: Tensor, state: ChordState) -> Tensor:
         return state.z
