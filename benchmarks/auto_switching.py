@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -26,6 +26,7 @@ from .stiff_problems import SEED, Problem
 
 TOLERANCES = (1e-3, 1e-6)
 METHODS = ("dopri5", "bdf", "auto")
+MOST = 4  # switches that a table has room for
 GOOD = 100.0  # tolerances that the error at the end may be, for a method to be compared
 SOLVERS = {name: Solver(name, "proxode", "explicit" if name == "dopri5" else "default", ours(name)) for name in METHODS}
 
@@ -56,12 +57,11 @@ def compared(rows: list[Row]) -> list[Row]:
     return made
 
 
-def what_auto_did(row: Row | None) -> dict[str, Any] | None:
-    """Its counters of steps of each kind and of changes, where the statistics of a solve have such."""
-    if row is None:
-        return None
-    words = ("explicit", "implicit", "switch")
-    return {name: n for name, n in row["details"].items() if any(word in name for word in words)} or None
+def what_auto_did(row: Row | None) -> str:
+    """The methods in turn, each with the time from which it was used."""
+    switches = row["details"].get("switches", []) if row is not None else []
+    shown_first = [f"{name} from {t:.3g}" for t, name in switches[:MOST]]
+    return ", ".join(shown_first) + (f", {len(switches) - MOST} more" if len(switches) > MOST else "")
 
 
 def table(rows: list[Row], lines: list[Row]) -> Table:
@@ -73,11 +73,10 @@ def table(rows: list[Row], lines: list[Row]) -> Table:
     found = {(row["problem"], row["tol"], row["solver"]): row for row in rows}
     for line in lines:
         cells = [_cell(found.get((line["problem"], line["tol"], method))) for method in METHODS]
-        did = ", ".join(f"{name} {n}" for name, n in (line["did"] or {}).items()) or "-"
         ratio = line["ratio"]
         style = "red" if ratio is None or ratio > 2 else "yellow" if ratio > 1.3 else ""
         made.add_row(line["problem"], shown.power(line["tol"]), *cells, "-" if ratio is None else f"{ratio:.2f}",
-                     line["better"] or "-", did, style=style)  # fmt: skip
+                     line["better"] or "-", line["did"] or "-", style=style)  # fmt: skip
     return made
 
 

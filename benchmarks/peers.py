@@ -92,6 +92,7 @@ def _proxode(problem: Problem, f: Counted, tol: float, method: str, inner: str) 
         except Stopped as stop:
             outcome = Outcome(np.empty((0, problem.size)), "STOPPED", str(stop))
     outcome.nfe, outcome.details = stats.nfe_forward, {name: getattr(stats, name) for name in COUNTERS}
+    outcome.details["switches"] = [list(switch) for solve in stats.solves for switch in solve.switches]
     return outcome
 
 

@@ -37,8 +37,9 @@ def auto_switching() -> str:
     rows = []
     for line in report["compared"]:
         cells = [nfe.get((line["problem"], line["tol"], method), "-") for method in ("dopri5", "bdf", "auto")]
-        rows.append([titles[line["problem"]], power(line["tol"]), *cells, shown(line["ratio"], "{:.2f}")])
-    return markdown(["problem", "tol", "`dopri5`", "`bdf`", "`auto`", "auto / better"], rows, words=2)
+        rows.append([titles[line["problem"]], power(line["tol"]), *cells, shown(line["ratio"], "{:.2f}"),
+                     line["did"]])  # fmt: skip
+    return markdown(["problem", "tol", "`dopri5`", "`bdf`", "`auto`", "auto / better", "auto took"], rows, words=2)
 
 
 def _nfe(row: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ whatever the number of inner iterations; explicit evaluations of f are recorded 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -51,7 +52,8 @@ class Implicit(Gradient):
     def bind(self, problem: Problem, plan: Plan, captured: Captured | None = None) -> Solve:
         """How a method's equations are solved, and differentiated where autograd is recording."""
         rtol = plan.backward_rtol if self.rtol is None else self.rtol
-        links = Links(problem.f, Transposed(rtol, problem.f.stats), self.store_graph, captured)
+        span = math.inf if problem.endless else number(problem.ts[-1]) - number(problem.ts[0])
+        links = Links(problem.f, Transposed(rtol, problem.f.stats, span), self.store_graph, captured)
 
         def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
             with paused():

@@ -82,7 +82,7 @@ class Root(torch.autograd.Function):
             for i, grad in zip(wanted, found, strict=True):
                 pulled[i] = grad
             if again:
-                u = root(u, Adjoint(move), Transposed(linear.rtol, linear.stats), g, (x, *inputs))
+                u = root(u, Adjoint(move), Transposed(linear.rtol, linear.stats, linear.span), g, (x, *inputs))
                 pulled = list(Call.apply(Pull(move, 1), u, x, *inputs))[1:]  # type: ignore[no-untyped-call]
         return None, None, None, None, u, *pulled
 

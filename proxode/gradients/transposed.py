@@ -89,10 +89,12 @@ class Products:
 
 @dataclass
 class Transposed:
-    """Solves the systems of one backward pass in turn. `rtol` is what a solve may leave of g, relative."""
+    """Solves the systems of one backward pass in turn. `rtol` is what a solve may leave of g, relative; what is left
+    adds up over `span`, the length of the way."""
 
     rtol: float
     stats: Stats
+    span: float = math.inf
     before: list[Solved] = field(default_factory=list)  # newest first; times decrease in backward
     points: int = 1  # of them that the next guess takes
     few: bool = True  # whether the last solve took no more products than FEW
@@ -121,7 +123,9 @@ class Transposed:
         u, r = scale * u, torch.sub(g, image, alpha=scale)
         sums = [None if s is None else scale * s for s in sums]
         size, left = float(two_norm(g)), float(two_norm(r))
-        tol = min(self.rtol * size, OF_MOVE * abs(scale) * float(two_norm(move)))
+        # Where hardly anything moves, an equal share of rtol over the way is enough.
+        share = max(OF_MOVE * abs(scale) * float(two_norm(move)), self.rtol * size * abs(at.gamma) / self.span)
+        tol = min(self.rtol * size, share)
         tol = max(tol, LEAST * torch.finfo(g.dtype).eps * size)
         if not left <= tol:
             solved, more = self._correction(products, r, tol / left)
