@@ -205,7 +205,8 @@ def test_what_failed_has_no_ratio() -> None:
 def test_auto_is_compared_with_the_better_of_those_that_are_right() -> None:
     def row(solver: str, nfe: int, off: float) -> dict[str, Any]:
         return {"problem": "p", "tol": 1e-3, "solver": solver, "nfe": nfe, "final_rms_over_tol": off,
-                "rms_over_tol": off, "status": "SUCCESS", "details": {"switches": [[0.0, "dopri5"], [0.125, "bdf"]]}}  # fmt: skip
+                "rms_over_tol": off, "status": "SUCCESS",
+                "details": {"switches": [[0.0, "dopri5"], [0.125, "bdf"]]}}  # fmt: skip
 
     found = [row("dopri5", 10, 1e6), row("bdf", 50, 3.0), row("auto", 60, 1.0)]
     (line,) = auto_switching.compared(found)
