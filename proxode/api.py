@@ -143,7 +143,7 @@ def _until_event(
         raise ValueError(f"`t` must have two elements where `event_fn` is given, but it has {len(t)}")
     solution = _odeint_solution(func, y0, t, rtol, atol, method, options, until=Event(event_fn))
     failure = solution.failure
-    if solution.status is Status.SUCCESS:
+    if failure is None and not len(solution.event_ts[0]):
         failure = Failure(Status.NO_EVENT, number(t[0]), 0, 0.0, "from here on, as far as time reaches")
     elif failure is not None and failure.status is Status.MAX_STEPS:
         failure = replace(failure, detail=f"no event was found before; {failure.detail}")
@@ -268,8 +268,11 @@ def _run(
         plan = replace(plan, max_steps=max_steps, dense=dense)
         solution = gradient.solve(replace(problem, events=events), plan)
     solution.inner_tol = plan.inner_tol
-    if solution.status is Status.SUCCESS and problem.raised and isinstance(plan.controller, Adaptive):
-        solution.status = Status.TOLERANCE_RAISED
+    if solution.status is Status.SUCCESS and isinstance(plan.controller, Adaptive):
+        parts = solution.ys if isinstance(solution.ys, tuple) else (solution.ys,)
+        largest = torch.cat([part.detach().abs().amax(0).reshape(-1) for part in parts])
+        if problem.asks_too_much(largest):
+            solution.status = Status.TOLERANCE_RAISED
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution

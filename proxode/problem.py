@@ -41,13 +41,21 @@ class Problem:
     stops: tuple[float, ...] = ()  # times that no step crosses
     jumps: tuple[float, ...] = ()  # those of them where f is discontinuous
     callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    raised: bool = False  # was rtol below what the dtype carries?
+    asked_rtol: float | Tensor | None = None  # before it was raised to what the dtype carries, if it was
     events: tuple[Event, ...] = ()  # to look for
     endless: bool = False  # does the last time mean nothing?
 
     @property
     def sign(self) -> float:
         return -1.0 if self.f.reverse else 1.0
+
+    def asks_too_much(self, y: Tensor) -> bool:
+        """Was the tolerance at y raised? A small rtol is fine where atol is large enough."""
+        if self.asked_rtol is None:
+            return False
+        size = y.detach().abs()
+        carried = LEAST_RTOL * torch.finfo(y.dtype).eps * size
+        return bool((self.atol + self.asked_rtol * size < carried).any())
 
     def notify(self, name: str, t0: Time, y0: Tensor, t1: Time) -> None:
         callback = self.callbacks.get(name)
@@ -77,12 +85,13 @@ def make_problem(
     relative = _check_tolerance("rtol", rtol, structure, flat)
     absolute = _check_tolerance("atol", atol, structure, flat)
     least = LEAST_RTOL * torch.finfo(flat.dtype).eps
+    raised = relative.clamp(min=least) if isinstance(relative, Tensor) else max(relative, least)
     return Problem(
         f=VectorField(func, structure, stats, reverse=reverse),
         y0=flat,
         ts=times,
         user_ts=user_ts,
-        rtol=relative.clamp(min=least) if isinstance(relative, Tensor) else max(relative, least),
+        rtol=raised,
         atol=absolute,
         norm=_make_norm(norm, structure),
         structure=structure,
@@ -90,15 +99,8 @@ def make_problem(
         stops=tuple(sorted((*jumps, *steps))),
         jumps=jumps,
         callbacks={name: getattr(func, name) for name in CALLBACKS if hasattr(func, name)},
-        raised=_too_small(relative, absolute, flat, least),
+        asked_rtol=relative if isinstance(relative, Tensor) or relative < raised else None,
     )
-
-
-def _too_small(rtol: float | Tensor, atol: float | Tensor, y0: Tensor, least: float) -> bool:
-    """Is more asked for than the dtype carries? A small rtol is fine where atol is large enough."""
-    asked = atol + rtol * y0.detach().abs()
-    low = (rtol if isinstance(rtol, Tensor) else torch.tensor(rtol)) < least
-    return bool((low.to(y0.device) & (asked < least * y0.detach().abs())).any())
 
 
 def _check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:

@@ -123,7 +123,8 @@ class Stepper:
             return self.failure.status
         if not self._course.walk.arrived:
             return None
-        raised = self._course.problem.raised and isinstance(self._course.plan.controller, Adaptive)
+        problem, adaptive = self._course.problem, isinstance(self._course.plan.controller, Adaptive)
+        raised = adaptive and any(map(problem.asks_too_much, (problem.y0, self._course.walk.y)))
         return Status.TOLERANCE_RAISED if raised else Status.SUCCESS
 
     @property

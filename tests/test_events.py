@@ -341,6 +341,8 @@ def test_no_event_is_an_outcome_of_its_own() -> None:
     with pytest.raises(proxode.SolverError, match="no event was found") as caught:
         proxode.odeint(lambda t, y: -y, f64(1.0), f64(0.0, 1.0), event_fn=lambda t, y: y[0] + 1.0, method="bdf")
     assert caught.value.status is Status.NO_EVENT and not caught.value.status.ok
+    with pytest.raises(proxode.SolverError, match="no event was found"):  # whose tolerance float32 does not carry
+        proxode.odeint_event(lambda t, y: -y, torch.ones(1), torch.tensor(0.0), event_fn=lambda t, y: y[0] - 2.0)
     with pytest.raises(proxode.SolverError, match="no event was found") as caught:
         proxode.odeint(
             oscillator, f64(1.0, 0.0), f64(0.0, 1.0), event_fn=lambda t, y: y[0] - 2.0, options={"max_num_steps": 50}

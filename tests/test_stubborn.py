@@ -314,6 +314,10 @@ def test_float32_cannot_be_asked_for_nine_digits(method: str) -> None:
     assert solution.status is Status.TOLERANCE_RAISED
     assert torch.allclose(solution.ys[-1], y0 * math.exp(-1), rtol=1e-4)
     assert solution.stats.n_steps <= 1_000
+    grown = run(lambda t, y: 1 - y, torch.zeros(2), 0.0, 1.0, method=method, rtol=1e-9, atol=1e-12)
+    assert grown.status is Status.TOLERANCE_RAISED  # at first the state is zero, and nothing is too much
+    modest = run(lambda t, y: 1 - y, torch.zeros(2), 0.0, 1.0, method=method, rtol=1e-9, atol=1e-4)
+    assert modest.status is Status.SUCCESS
 
 
 @pytest.mark.parametrize("method", ["bdf", "auto", "dopri5", "multistage3"])
