@@ -86,7 +86,7 @@ def test_auto_moves_both_ways_and_says_when(tol: float) -> None:
     times, names = zip(*auto.stats.switches, strict=True)
     assert names == ("dopri5", "bdf", "dopri5")
     assert times[0] == 0.0 and 1.5 < times[1] < 2.5 and 4.0 < times[2] < 20.0
-    assert auto.stats.nfe_forward <= 0.92 * bdf.stats.nfe_forward
+    assert auto.stats.nfe_forward <= 0.9 * bdf.stats.nfe_forward
 
 
 def test_auto_stays_with_bdf_where_explicit_steps_gain_nothing() -> None:
@@ -100,10 +100,30 @@ def test_auto_stays_with_bdf_where_explicit_steps_gain_nothing() -> None:
     assert float((auto.ys[-1] - fine.ys[-1]).abs().max()) < 2e-4  # nine turns, whose errors add up
 
 
-def test_a_start_with_bdf_that_was_a_mistake_is_mended() -> None:
+@pytest.mark.parametrize("tol", [1e-4, 1e-5])
+def test_a_start_with_bdf_that_was_a_mistake_is_mended(tol: float) -> None:
     """A long way at a moderate stiffness looks stiff; Kepler's problem is not."""
-    run = proxode.solve(kepler, doubles(0.4, 0, 0, 2), 0.0, 100.0, rtol=1e-5, atol=1e-5)
-    assert [name for _, name in run.stats.switches][:2] == ["bdf", "dopri5"]
+    auto, dopri5 = (
+        proxode.solve(kepler, doubles(0.4, 0, 0, 2), 0.0, 100.0, method=method, rtol=tol, atol=tol)
+        for method in ("auto", "dopri5")
+    )
+    assert [name for _, name in auto.stats.switches] == ["bdf", "dopri5"]
+    assert auto.stats.nfe_forward <= 1.1 * dopri5.stats.nfe_forward
+
+
+def test_explicit_steps_do_not_creep_along_the_limit_of_stability() -> None:
+    """At 1e-9 their errors hold them just below it; the estimate of rho alone would let them for 2,000 steps."""
+
+    def robertson(t: Tensor, y: Tensor) -> Tensor:
+        a, b, c = 0.04 * y[0], 1e4 * y[1] * y[2], 3e7 * y[1] ** 2
+        return torch.stack([b - a, a - b - c, c])
+
+    y0, atol = doubles(1, 0, 0), doubles(1e-13, 1e-19, 1e-11)
+    auto, bdf = (
+        proxode.solve(robertson, y0, 0.0, 10.0, method=method, rtol=1e-9, atol=atol)
+        for method in ("auto", "bdf")
+    )
+    assert auto.stats.nfe_forward <= 1.25 * bdf.stats.nfe_forward
 
 
 def test_times_of_switches_run_with_the_users_time() -> None:

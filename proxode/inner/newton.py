@@ -19,7 +19,7 @@ from .equation import ImplicitEquation
 SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
 FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may leave
 LARGEST_FORCING = 0.5
-SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
+SLOW = 0.3  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
 DEAR = 50  # unknowns, for which a new one is worth some iterations more
 TINY = 1e-300
 NOISE = 10.0  # ulp of the state, times the stiffness: a residual of that size tells nothing

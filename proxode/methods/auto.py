@@ -20,10 +20,13 @@ from .variable_bdf import VariableBDF
 
 EXPLICIT = 0  # what the order of an explicit step is called
 LIMIT = 2.2  # h rho near the end of the stability region of DOPRI5 (3.3)
-EVIDENCE = 3  # steps in a row at that limit, after which the problem is stiff
+SUSPECT = 1.2  # h rho that an accurate explicit step rarely has; rho is often told too small
+EVIDENCE = 60  # steps in a row of that kind, after which the problem is stiff; one at the limit counts for many
+AT_LIMIT = 20
 EASY = 0.5  # h rho below which an explicit step of the length that BDF takes is safe
 PATIENCE = 100  # steps in a row of that kind, after which it is not stiff: a change is dear and gains little
 TRIAL = 30  # explicit steps after a change, after which they must have been the cheaper ones
+TIE = 0.9  # of that pace: as good
 LONG = 1_000.0  # rho times the length of the interval, beyond which the first steps are those of BDF
 
 
@@ -126,7 +129,8 @@ class Auto(Method):
         step = self.explicit.step(f, t0, t1, ExplicitHistory(y0, points.slope), solve, side)
         h = number(t1) - number(t0)
         rho = self._radius(step, y0, h)
-        evidence = history.evidence + 1 if h * rho > LIMIT else max(0, history.evidence - 1)
+        told = AT_LIMIT if h * rho > LIMIT else 1 if h * rho > SUSPECT else -AT_LIMIT
+        evidence = max(0, history.evidence + told)
         count = self.implicit_part.max_order + 2
         points_then = History(
             (t1, *points.ts)[:count], (step.y1, *points.ys)[:count], step.history.slope, EXPLICIT, points.since + 1
@@ -134,7 +138,7 @@ class Auto(Method):
         following = history._replace(points=points_then, evidence=evidence)
         switch = None
         gone, spent = number(t1) - history.begin[0], f.stats.nfe_forward - history.begin[1]
-        dearer = points.since + 1 == TRIAL and gone < history.pace * spent
+        dearer = points.since + 1 == TRIAL and gone < TIE * history.pace * spent
         if evidence >= EVIDENCE or dearer:
             switch = max(1, min(len(points_then.ts) - 2, 3))
             patience, begin = (4 * history.patience if dearer else PATIENCE), (number(t1), f.stats.nfe_forward)
