@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -69,7 +69,8 @@ def table(rows: list[Row], lines: list[Row]) -> Table:
     title = "NFE (and largest error in tolerances, RMS)"
     made = Table(title=title, box=SIMPLE_HEAD, caption=caption, caption_justify="left")
     for name in ("problem", "tol", *METHODS, "auto / better", "better", "auto did"):
-        made.add_column(name, justify="left" if name in ("problem", "better", "auto did") else "right", no_wrap=True)
+        justify: Any = "left" if name in ("problem", "better", "auto did") else "right"
+        made.add_column(name, justify=justify, no_wrap=name != "auto did")
     found = {(row["problem"], row["tol"], row["solver"]): row for row in rows}
     for line in lines:
         cells = [_cell(found.get((line["problem"], line["tol"], method))) for method in METHODS]

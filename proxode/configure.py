@@ -35,7 +35,7 @@ SOLVE_OPTIONS = tuple(
 
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
 KAPPA = 0.01  # part of the tolerance that the residual of an equation may have (Hairer & Wanner IV.8)
-SHARE = 0.6  # of rtol^(1/(p+1)): keeps the error of a solve within ten tolerances on benchmarks/stiff_problems.py
+SHARE = 0.5  # of rtol^(1/(p+1)): keeps the error of a solve within ten tolerances on benchmarks/stiff_problems.py
 OF_ATOL = 0.1  # part of atol over the size of the state that counts as a relative tolerance
 LEAST_ORDER = 3  # whose share every lower order gets too: theirs would be tiny
 OF_MOVE_ADAPTIVE = 0.1  # the same where an error test follows

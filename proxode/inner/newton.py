@@ -19,8 +19,8 @@ from .equation import ImplicitEquation
 SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
 FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may leave
 LARGEST_FORCING = 0.5
-SLOW = 0.3  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
-DEAR = 50  # unknowns, for which a new one is worth some iterations more
+SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
+DEAR = 25  # unknowns, for which a new one is worth some iterations more
 TINY = 1e-300
 NOISE = 10.0  # ulp of the state, times the stiffness: a residual of that size tells nothing
 
@@ -71,6 +71,7 @@ class Factors(NamedTuple):
     lu: Tensor
     pivots: Tensor
     rate: float = 1.0  # by which an iteration with it shrinks the error
+    spent: int = 0  # iterations that a better Jacobian would have spared
 
     @staticmethod
     def of(jacobian: Tensor, gamma: float, rate: float = 1.0) -> Factors | None:
@@ -80,6 +81,10 @@ class Factors(NamedTuple):
         lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
         usable = bool(info == 0) and bool(torch.isfinite(lu).all())
         return Factors(jacobian, gamma, lu, pivots, rate) if usable else None
+
+    def used(self, rate: float, spared: bool) -> Factors:
+        """After an iteration that had this rate. It is not forgotten at once that the rate was worse."""
+        return self._replace(rate=max(0.3 * self.rate, rate), spent=self.spent + spared)
 
     def solve(self, r: Tensor) -> Tensor:
         return torch.linalg.lu_solve(self.lu, self.pivots, r.unsqueeze(-1)).squeeze(-1)
@@ -95,6 +100,7 @@ class ChordState(NamedTuple):
     size: float = 0.0  # of the move, in the norm of errors
     length: float = 1.0  # part of the move that was taken
     here: bool = False  # is the Jacobian that of z?
+    moves: int = 0  # with a kept Jacobian
     rate: float = 1.0
 
 
@@ -102,8 +108,9 @@ class ChordState(NamedTuple):
 class Newton(InnerSolver):
     """Newton's method with a dense Jacobian and its LU factorisation: for small states.
 
-    The Jacobian is kept while iterations with it converge fast, from one equation to the next too, and their rate
-    tells when to stop. With a new one, a step that does not shrink the residual is taken again, shorter.
+    The Jacobian is kept while iterations with it converge fast, from one equation to the next too, and until those that
+    it was short of have cost as much as a new one. Their rate tells when to stop. With a new one, a step that does not
+    shrink the residual is taken again, shorter.
     """
 
     name: ClassVar[str] = "newton"
@@ -115,10 +122,12 @@ class Newton(InnerSolver):
         known: Factors | None = equation.f.learned.get(self.name)
         if known is not None and (known.jacobian.shape[-1:] != z.shape[-1:] or known.jacobian.dtype != z.dtype):
             known = None
+        if known is not None and known.spent > z.shape[-1]:  # as much as a new one costs
+            known = None
         gamma = number(equation.gamma)
         if known is not None and known.gamma != gamma:
             made = Factors.of(known.jacobian, gamma)
-            known = None if made is None else made._replace(rate=known.rate)
+            known = None if made is None else made._replace(rate=known.rate, spent=known.spent)
         return ChordState(goal, z, r, (z, r), known, rate=1.0)
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState) -> tuple[Tensor, ChordState]:
@@ -133,11 +142,12 @@ class Newton(InnerSolver):
             first, slow = state.move is None, max(SLOW, z.shape[-1] / (z.shape[-1] + DEAR))
             rate = 1.0 if first else self._rate(equation, state, size, z, r)
             if math.isfinite(size) and state.length == 1.0 and (first or rate < slow):
-                # It is not forgotten at once that the rate was worse.
-                factors = state.factors if first else state.factors._replace(rate=max(0.3 * state.factors.rate, rate))
-                rate = 1.0 if first else factors.rate
+                factors = state.factors if first else state.factors.used(rate, state.moves > 1)
                 equation.f.learned[self.name] = factors
-                return z - move, state._replace(z=z, r=r, factors=factors, move=move, size=size, here=False, rate=rate)
+                return z - move, state._replace(
+                    z=z, r=r, factors=factors, move=move, size=size, here=False, rate=1.0 if first else factors.rate,
+                    moves=state.moves + 1,
+                )  # fmt: skip
             if not state.here and bool((two_norm(r) > two_norm(state.start[1])).any()):
                 z, r = state.start  # the old Jacobian has led away
         return self._with_new_jacobian(equation, z, r, state)
