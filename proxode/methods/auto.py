@@ -90,6 +90,8 @@ class Auto(Method):
         with torch.no_grad():
             rho = f.gain(t0, y0.detach(), points.slope.detach()) if points.slope is not None else 0.0
         long = math.isfinite(span) and rho * span > LONG
+        if long:
+            f.last_gain = None  # what follows is BDF, as if nobody had looked
         return AutoHistory(points._replace(order=1 if long else EXPLICIT))
 
     def first_power(self, history: AutoHistory) -> int:
