@@ -268,7 +268,7 @@ def _run(
         plan = replace(plan, max_steps=max_steps, dense=dense)
         solution = gradient.solve(replace(problem, events=events), plan)
     solution.inner_tol = plan.inner_tol
-    if solution.status is Status.SUCCESS and isinstance(plan.controller, Adaptive):
+    if solution.status is Status.SUCCESS and problem.asked_rtol is not None and isinstance(plan.controller, Adaptive):
         parts = solution.ys if isinstance(solution.ys, tuple) else (solution.ys,)
         largest = torch.cat([part.detach().abs().amax(0).reshape(-1) for part in parts])
         if problem.asks_too_much(largest):

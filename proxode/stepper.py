@@ -19,7 +19,7 @@ from .solution import COUNTERS, Failure, Solution, SolverError, Stats, Status, n
 from .stepper_settings import check_replacement, check_settings, prepare_steps
 from .vector_field import number
 
-FORMAT = 1  # of a saved state
+FORMAT = 2  # of a saved state
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Place:
     history: Any
     memory: Any = None  # what the vector field has learned so far
     order: int | None = None  # of the step that led here
-    exact: bool = True  # does a replay from here solve its equations in the same way, to the last bit?
+    exact: bool = True  # would a replay of the steps that led here be the same to the last bit?
 
 
 @dataclass
@@ -51,6 +51,7 @@ class Walk:
     state: Any = field(init=False)  # of the controller
     order: int | None = field(init=False)  # of the next step, where the method has a choice
     stops: list[Time] = field(init=False)  # that no step may cross
+    exact: bool = True  # would a replay of the steps so far solve their equations in the same way, to the last bit?
 
     def begin(self, start: Place | None = None) -> Failure | None:
         problem, method = self.problem, self.method
@@ -123,6 +124,9 @@ class Walk:
         if step.by is not None and (not stats.switches or stats.switches[-1][1] != step.by):
             stats.switches.append((problem.f.user_time(self.t), step.by))
         problem.notify("callback_accept_step", self.t, self.y, t1)
+        # A replay has nothing recycled, and takes no step that was rejected, of which inner solvers may have learned.
+        f = problem.f
+        self.exact = self.exact and not f.recycled and not (f.learned and stats.n_rejected)
         self.t, self.y, self.history = t1, step.y1, step.history
         if number(t1) in problem.jumps:
             self.history = self.method.after_jump(self.history)
@@ -131,10 +135,7 @@ class Walk:
             self.stops.pop(0)
 
     def place(self, step: Step) -> Place:
-        f = self.problem.f
-        # A replay takes no step that was rejected, of which inner solvers may have learned something.
-        exact = not f.recycled and not (f.learned and self.problem.stats.n_rejected)
-        return Place(self.t, self.y, self.history, f.memory, step.order, exact)
+        return Place(self.t, self.y, self.history, self.problem.f.memory, step.order, self.exact)
 
 
 def _stops(problem: Problem, t: Time) -> list[Time]:

@@ -151,3 +151,47 @@ def test_a_small_jacobian_is_renewed_when_it_has_cost_as_much_as_a_new_one() -> 
 
     run = proxode.solve(f, doubles(1, 0), 0.0, 15.0, method="bdf", rtol=1e-7, atol=1e-7)
     assert run.stats.nfe_forward <= 2_900
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-4])
+def test_a_derivative_that_is_nan_beyond_a_boundary_shortens_the_step(tol: float) -> None:
+    """A tank that runs empty: the square root has no derivative where a guess is below zero."""
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        out = -30 * torch.where(y[0] > 0, y[0].sqrt(), torch.zeros_like(y[0]))
+        return torch.stack([out, -1000 * (y[1] - torch.cos(t) * y[0])])
+
+    run = proxode.solve(f, doubles(1, 2), 0.0, 3.0, method="bdf", rtol=tol, atol=1e-2 * tol, max_steps=500)
+    assert float(run.ys[-1].abs().max()) < tol
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-4])
+def test_a_replay_that_ends_at_a_jump_is_not_taken_for_exact(tol: float) -> None:
+    """What anderson recycles is dropped at the jump: afterwards nothing seemed to have been recycled before."""
+    k = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+    rates = torch.linspace(1, 300, 120, dtype=torch.float64)
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        drive = torch.where(t < 0.5, 1.0, -2.0).to(y)
+        return -rates * (y - torch.sin(3 * t)) * (1 + 0.3 * y * y) + k * drive * torch.roll(y, 1)
+
+    found = []
+    for settings in ({"gradient": "checkpoint", "checkpoints": 10_000}, {"gradient": "implicit"}):
+        given = {"rtol": tol, "atol": 1e-2 * tol, "jump_t": doubles(0.5), **settings}
+        run = proxode.solve(f, torch.ones_like(rates), 0.0, 1.0, method="bdf", **given)
+        found.append(float(torch.autograd.grad(run.ys[-1].sum(), k)[0]))
+    assert found[0] == pytest.approx(found[1], rel=10 * tol)
+
+
+def test_auto_does_the_same_before_time_zero() -> None:
+    """Its first evidence was counted from the time 0."""
+
+    def circle(t: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([y[1], -y[0]])
+
+    runs = [
+        proxode.solve(circle, doubles(1, 0), start, start + 100 * way, rtol=1e-6, atol=1e-6)
+        for start, way in ((0.0, 1), (-100.0, 1), (100.0, -1))
+    ]
+    assert all([name for _, name in run.stats.switches] == ["dopri5"] for run in runs)
+    assert len({run.stats.nfe_forward for run in runs}) == 1

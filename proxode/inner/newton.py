@@ -100,6 +100,7 @@ class ChordState(NamedTuple):
     size: float = 0.0  # of the move, in the norm of errors
     length: float = 1.0  # part of the move that was taken
     here: bool = False  # is the Jacobian that of z?
+    due: bool = False  # is a new Jacobian wanted?
     moves: int = 0  # with a kept Jacobian
     rate: float = 1.0
 
@@ -122,13 +123,12 @@ class Newton(InnerSolver):
         known: Factors | None = equation.f.learned.get(self.name)
         if known is not None and (known.jacobian.shape[-1:] != z.shape[-1:] or known.jacobian.dtype != z.dtype):
             known = None
-        if known is not None and known.spent > z.shape[-1]:  # as much as a new one costs
-            known = None
         gamma = number(equation.gamma)
         if known is not None and known.gamma != gamma:
             made = Factors.of(known.jacobian, gamma)
             known = None if made is None else made._replace(rate=known.rate, spent=known.spent)
-        return ChordState(goal, z, r, (z, r), known, rate=1.0)
+        due = known is not None and known.spent > z.shape[-1]  # as much as a new one costs
+        return ChordState(goal, z, r, (z, r), known, due=due)
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState) -> tuple[Tensor, ChordState]:
         if state.here and state.move is not None and state.length > SHORTEST:
@@ -136,7 +136,7 @@ class Newton(InnerSolver):
             if not shrunk:
                 length = state.length * (0.5 if state.length > 0.2 else 0.1)
                 return state.z - length * state.move, state._replace(length=length, rate=1.0)
-        if state.factors is not None:
+        if state.factors is not None and not state.due:
             move = state.factors.solve(r)
             size = state.goal.measure(move)
             first, slow = state.move is None, max(SLOW, z.shape[-1] / (z.shape[-1] + DEAR))
@@ -166,6 +166,8 @@ class Newton(InnerSolver):
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState
     ) -> tuple[Tensor, ChordState]:
         jacobian = equation.f.jacobian(equation.t, z)
+        if not bool(torch.isfinite(jacobian).all()):
+            return self._without_jacobian(equation, z, r, state)
         factors = Factors.of(jacobian, number(equation.gamma))
         if factors is None:  # singular: the least-squares direction still goes downhill
             matrix = torch.eye(len(jacobian), dtype=r.dtype, device=r.device) - number(equation.gamma) * jacobian
@@ -177,7 +179,21 @@ class Newton(InnerSolver):
         length = 1.0 if state.move is None else min(1.0, 2.0 * state.length)
         size = state.goal.measure(move)
         return z - length * move, state._replace(
-            z=z, r=r, factors=factors, move=move, size=size, length=length, here=True, rate=1.0
+            z=z, r=r, factors=factors, move=move, size=size, length=length, here=True, rate=1.0, due=False
+        )
+
+    def _without_jacobian(
+        self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState
+    ) -> tuple[Tensor, ChordState]:
+        """f has no derivative at z: an old one is better than none."""
+        if state.factors is None:
+            return torch.full_like(z, math.nan), state  # the next residual says so
+        factors = state.factors._replace(spent=0)
+        equation.f.learned[self.name] = factors
+        move = factors.solve(r)
+        size = state.goal.measure(move)
+        return z - move, state._replace(
+            z=z, r=r, factors=factors, move=move, size=size, length=1.0, here=False, rate=1.0, due=False
         )
 
     def shortcut(self, state: ChordState) -> tuple[Tensor, Tensor] | None:

@@ -140,7 +140,7 @@ class Auto(Method):
         following = history._replace(points=points_then, evidence=evidence)
         switch = None
         gone, spent = number(t1) - history.begin[0], f.stats.nfe_forward - history.begin[1]
-        dearer = points.since + 1 == TRIAL and gone < TIE * history.pace * spent
+        dearer = history.pace > 0.0 and points.since + 1 == TRIAL and gone < TIE * history.pace * spent
         if evidence >= EVIDENCE or dearer:
             switch = max(1, min(len(points_then.ts) - 2, 3))
             patience, begin = (4 * history.patience if dearer else PATIENCE), (number(t1), f.stats.nfe_forward)
