@@ -11,6 +11,7 @@ from torch import Tensor
 
 import proxode
 from proxode.methods import METHODS
+from proxode.paper.diffusion import Diffusion, density
 from proxode.solution import Stats
 
 
@@ -124,6 +125,13 @@ def test_explicit_steps_do_not_creep_along_the_limit_of_stability() -> None:
         for method in ("auto", "bdf")
     )
     assert auto.stats.nfe_forward <= 1.25 * bdf.stats.nfe_forward
+
+
+def test_auto_that_starts_with_bdf_is_bdf() -> None:
+    """After its look at f, of one evaluation: what a matrix-free solve learns is its own."""
+    ring, y0 = Diffusion(128), density(128)
+    auto, bdf = (proxode.solve(ring.f, y0, 0.0, 1.0, method=method, rtol=1e-6, atol=1e-6) for method in ("auto", "bdf"))
+    assert auto.stats.nfe_forward == bdf.stats.nfe_forward + 1 and torch.equal(auto.ys, bdf.ys)
 
 
 def test_times_of_switches_run_with_the_users_time() -> None:

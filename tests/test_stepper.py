@@ -489,6 +489,8 @@ def test_limits_and_raised_tolerances() -> None:
     assert len(list(stepper)) <= 5 and stepper.status is Status.MAX_STEPS
     rough = Stepper(lambda t, y: -y, Y0.float() + 1, 0.0, t1=0.1, rtol=1e-12, atol=0.0)
     assert len(list(rough)) > 0 and rough.status is Status.TOLERANCE_RAISED
+    grown = Stepper(lambda t, y: 1 - y, torch.zeros(2), 0.0, t1=1.0, rtol=1e-12, atol=1e-12)
+    assert len(list(grown)) > 0 and grown.status is Status.TOLERANCE_RAISED  # at first there is nothing to be off
 
 
 @torch.no_grad()
