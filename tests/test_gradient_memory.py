@@ -255,7 +255,7 @@ def test_a_replayed_segment_is_what_it_was(case: str, limit: int | None) -> None
         assert segment.exact or (METHODS[method].implicit and ("anderson" in case or problem.stats.n_rejected))
 
         def same(a: Tensor, b: Tensor, exact: bool = segment.exact) -> bool:
-            return torch.equal(a, b) if exact else bool(((a - b).abs() <= 300 * tape.plan.accuracy(b)).all())
+            return torch.equal(a, b) if exact else bool(((a - b).abs() <= 30 * tape.plan.accuracy(b)).all())
 
         assert all(same(y, path.ys[j]) for y, j in zip(again.ys, segment.outputs, strict=True))
         if i + 1 < len(tape.segments):
