@@ -78,6 +78,21 @@ def orbit_beside_it(t: Tensor, y: Tensor) -> Tensor:
     return torch.cat([kepler(t, y[:4]), -strength(t) * (y[4:] - torch.cos(t))])
 
 
+def test_auto_moves_both_ways_on_a_rotation_that_is_stiff_for_a_while() -> None:
+    y0 = doubles(1, 0)
+    auto, dopri5, bdf = (
+        proxode.solve(sometimes_stiff, y0, 0.0, 25.0, method=method, rtol=1e-6, atol=1e-6)
+        for method in ("auto", "dopri5", "bdf")
+    )
+    times, names = zip(*auto.stats.switches, strict=True)
+    assert names[:3] == ("dopri5", "bdf", "dopri5")
+    assert len(names) < 15  # where neither is much cheaper it tries less and less often
+    assert times[0] == 0.0 and 1.5 < times[1] < 2.5
+    assert auto.stats.nfe_forward <= 1.1 * min(dopri5.stats.nfe_forward, bdf.stats.nfe_forward)
+    fine = proxode.solve(sometimes_stiff, y0, 0.0, 25.0, method="bdf", rtol=1e-8, atol=1e-8)
+    assert float((auto.ys[-1] - fine.ys[-1]).abs().max()) < 2e-4  # seventeen turns, whose errors add up
+
+
 @pytest.mark.parametrize("tol", [1e-5, 1e-7])
 def test_auto_moves_both_ways_and_says_when(tol: float) -> None:
     y0 = doubles(0.4, 0, 0, 2, 1)
