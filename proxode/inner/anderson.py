@@ -55,7 +55,7 @@ class Anderson(InnerSolver):
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> AndersonState:
         known: Learned | None = equation.f.recycled.get(self.name)
         if known is None or not known.secants.fits(z):
-            known = Learned(Secants.none(z), 0.0, 1.0)
+            known = Learned(Secants.none(z, self.memory + self.recycle), 0.0, 1.0)
         size, gamma = float(two_norm(r).max()), abs(number(equation.gamma))
         if self.lr is not None or not known.stiffness:
             lr = float(first_lr(self.lr, equation, z, r).max())
@@ -78,10 +78,7 @@ class Anderson(InnerSolver):
             if secants.pairs >= self.memory + self.recycle:
                 secants, own = secants.compressed(gamma, self.recycle), 0
             secants, own = secants.add(z - state.z, f - state.f), own + 1
-        bar = z, r
-        if secants.pairs:
-            z_bar, _, r_bar = secants.least_residual(z, f, r, gamma)
-            bar = z_bar, r_bar
+        bar = secants.least_residual(z, r, gamma) if secants.pairs else (z, r)
         # A point that was believed in and then seen to be no solution is not proposed again at once.
         done = float(two_norm(bar[1])) <= 0.5 * state.goal and not state.checking
         proposed = bar[0] if done else bar[0] - state.lr * bar[1]
