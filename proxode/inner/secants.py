@@ -18,8 +18,8 @@ AGAIN = 100.0  # square roots of an ulp: a residual that has shrunk to less has 
 
 
 class Secants(NamedTuple):
-    """m pairs, as rows, and the products of all rows with each other; oldest first. The buffers have room for more, which
-    the next pair takes without a copy: whoever has seen all that is taken may take it."""
+    """m pairs, as rows, and the products of all rows with each other; oldest first. The buffers have room for more,
+    which the next pair takes without a copy: whoever has seen all that is taken may take it."""
 
     rows: Tensor  # (2, room, n): dz and df
     gram: Tensor  # (2, room, 2, room), float64, on the host

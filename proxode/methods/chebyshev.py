@@ -1,8 +1,8 @@
 """Runge-Kutta-Chebyshev: an explicit method whose region of stability grows with the square of its stages.
 
 The second-order formulas, the error estimate and the choice of the number of stages are those of RKC (Sommeijer,
-Shampine & Verwer, J. Comput. Appl. Math. 88, 1997): for problems whose Jacobian has its eigenvalues near the negative real axis,
-such as diffusion, s stages reach 0.65 s^2 where s steps of a common method reach 2 s.
+Shampine & Verwer, J. Comput. Appl. Math. 88, 1997): for problems whose Jacobian has its eigenvalues near the negative
+real axis, such as diffusion, s stages reach 0.65 s^2 where s steps of a common method reach 2 s.
 """
 
 from __future__ import annotations
