@@ -7,19 +7,23 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-AUTOCAST = ("cpu", "cuda")
+KINDS = ("cpu", "cuda")
+OFF: tuple[tuple[bool, torch.dtype], ...] = ()
 
 
 def autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:
-    """Is autocast on, and with which dtype, for each type of device."""
-    return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST)
+    """Is autocast on, and with which dtype, for each type of device; `OFF` where it is on for none."""
+    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
+        return OFF
+    return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in KINDS)
 
 
 @contextmanager
 def as_before(state: tuple[tuple[bool, torch.dtype], ...]) -> Iterator[None]:
     """A block with the given state of autocast."""
+    states = state or tuple((False, torch.get_autocast_dtype(kind)) for kind in KINDS)
     with ExitStack() as stack:
-        for kind, (enabled, dtype) in zip(AUTOCAST, state, strict=True):
+        for kind, (enabled, dtype) in zip(KINDS, states, strict=True):
             if kind == "cpu" or torch.cuda.is_available():
                 stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
         yield

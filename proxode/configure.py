@@ -16,19 +16,19 @@ from .controllers import Adaptive, Controller, FixedGrid
 from .gradients import SETTINGS, Gradient, gradient_of
 from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
 from .loop import Plan
-from .methods import ExplicitRungeKutta, Method, Proximal, method_of
+from .methods import Method, Proximal, method_of
 from .norms import rms_norm, tolerance_scale
 from .problem import LEAST_RTOL, SNAP, Problem
 from .vector_field import Time, number
 
 GRID = ("step_size", "grid_constructor")
-INNER = ("inner", "inner_lr", "inner_eta", "inner_tol", "inner_stop", "inner_max_iters", "predictor")
+INNER = ("inner", "inner_lr", "inner_eta", "inner_tol", "inner_stop", "inner_max_iters")
 GRADIENT = ("gradient", *SETTINGS)
 STEPPING = ("controller", "first_step", "min_step", "max_step", "safety", "ifactor", "dfactor")
-EXPLICIT = ("interp", "perturb")
+OWN = ("predictor", "interp", "perturb", "rho")  # fields of some methods, which say so in `settings`
 PROBLEM = ("norm", "step_t", "jump_t")
 
-DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *EXPLICIT, *PROBLEM, "max_num_steps", "dtype")
+DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *OWN, *PROBLEM, "max_num_steps", "dtype")
 SOLVE_OPTIONS = tuple(
     name for name in DOOR_OPTIONS if name not in ("step_size", "inner", "gradient", "max_num_steps", "dtype")
 )
@@ -114,7 +114,8 @@ def _backward_rtol(problem: Problem, inner_tol: float | None) -> float:
 
 def _refuse(method: Method, options: dict[str, Any], fixed: bool, strict: bool) -> None:
     """Say which options have no meaning for this method."""
-    idle = {*(STEPPING if fixed else GRID), *(EXPLICIT if method.implicit else INNER)}
+    others = {*OWN} - {*method.settings}
+    idle = {*(STEPPING if fixed else GRID), *(() if method.implicit else INNER), *others}
     defaults = {"inner": "auto"}
     useless = sorted(name for name in options if name in idle and options[name] != defaults.get(name))
     if useless:
@@ -129,11 +130,8 @@ def _refuse(method: Method, options: dict[str, Any], fixed: bool, strict: bool) 
 
 
 def _with_settings(method: Method, options: dict[str, Any]) -> Method:
-    if isinstance(method, Proximal) and "predictor" in options:
-        return replace(method, predictor=options["predictor"])
-    if isinstance(method, ExplicitRungeKutta):
-        return replace(method, **{name: options[name] for name in EXPLICIT if name in options})
-    return method
+    given = {name: options[name] for name in method.settings if name in options}
+    return replace(method, **given) if given else method
 
 
 def _no_equations(equation: ImplicitEquation, guess: Tensor) -> InnerResult:

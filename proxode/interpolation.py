@@ -25,19 +25,20 @@ class Interpolant(Protocol):
 
 def combine(base: Tensor | None, weights: Sequence[Time], states: Sequence[Tensor]) -> Tensor:
     """`base + sum_i weights_i states_i`, skipping exact zeros; one allocation where no graph is recorded."""
+    recording = torch.is_grad_enabled()
     out, owned = base, False
     for weight, state in zip(weights, states, strict=True):
         if isinstance(weight, Tensor):
             term = weight.to(state.dtype) * state
             out, owned = term if out is None else out + term, False
         elif out is None:
-            out, owned = state * weight, True
+            out, owned = state * weight, not recording
         elif weight == 0.0:
             continue
-        elif owned and not torch.is_grad_enabled():
+        elif owned:
             out.add_(state, alpha=weight)
         else:
-            out, owned = torch.add(out, state, alpha=weight), True
+            out, owned = torch.add(out, state, alpha=weight), not recording
     if out is None:
         raise ValueError("nothing to combine")
     return out

@@ -68,7 +68,6 @@ class VectorField:
         self.learned: dict[str, Any] = {}  # what inner solvers keep for the next equation; no value is changed in place
         self.recycled: dict[str, Any] = {}  # the same, but large: no place of a solve keeps a copy
         self.unseen: tuple[float, Tensor] | None = None  # a place where the value of f had no graph, though y had one
-        self._clock: tuple[Any, Tensor] | None = None
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
         self._autocast = autocast_state()  # of the solve; backward may run outside of the block
 
@@ -87,8 +86,8 @@ class VectorField:
             return out
         if forward_ad._current_level >= 0:  # dual numbers: nothing may be cut off
             return self.evaluate(t, y.view_as(y))
-        # f may return a graph even now, of which nothing is kept.
-        return self.evaluate(t, y.detach()).detach()
+        out = self.evaluate(t, y.detach())
+        return out.detach() if out.requires_grad else out  # f may return a graph even now, of which nothing is kept
 
     def graph(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y) with its graph. Whoever makes products with that graph counts them."""
@@ -134,9 +133,7 @@ class VectorField:
         dtype = y.dtype.to_real()
         if isinstance(t, Tensor):
             return (-t if self.reverse else t).to(dtype=dtype, device=y.device)
-        if self._clock is None or self._clock[0] != (t, dtype):
-            self._clock = ((t, dtype), torch.full((), self.user_time(t), dtype=dtype, device=y.device))
-        return self._clock[1].clone()
+        return torch.scalar_tensor(self.user_time(t), dtype=dtype, device=y.device)
 
     def _flat_output(self, out: Any, y: Tensor) -> Tensor:
         check_output(out, self.structure, y)
@@ -155,7 +152,7 @@ class VectorField:
                 "func wrote its result into a tensor that it had returned before: it must return a new tensor "
                 "each time, for the solver keeps the values of several calls"
             )
-        self._last = (out.detach(), version)
+        self._last = (out.detach() if out.requires_grad else out, version)
 
     # Products with the Jacobian df/dy
 

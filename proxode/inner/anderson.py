@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..norms import two_norm
@@ -20,12 +21,13 @@ MISLED = 2.0  # growth of the residual beyond what old pairs promised, at which 
 
 class AndersonState(NamedTuple):
     z: Tensor
-    f: Tensor
+    r: Tensor
     secants: Secants
     lr: float
     goal: float  # |r| to reach
     first: float  # |r| at the start
     bar: tuple[Tensor, Tensor] | None = None  # the point with the least residual by what is known, and that residual
+    left: float = 0.0  # its size
     checking: bool = False  # the point proposed last was that one
     surprise: float = 1.0  # how wrong such a prediction was, as part of what it promised
     own: int = 0  # pairs of this equation, the newest ones
@@ -55,48 +57,47 @@ class Anderson(InnerSolver):
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> AndersonState:
         known: Learned | None = equation.f.recycled.get(self.name)
         if known is None or not known.secants.fits(z):
-            known = Learned(Secants.none(z), 0.0, 1.0)
-        size, gamma = float(two_norm(r).max()), abs(number(equation.gamma))
+            known = Learned(Secants.none(z, self.memory + self.recycle), 0.0, 1.0)
+        size, gamma = float(two_norm(r).max()), number(equation.gamma)
         if self.lr is not None or not known.stiffness:
             lr = float(first_lr(self.lr, equation, z, r).max())
         else:
-            lr = 1.0 / (1.0 + gamma * known.stiffness)
+            lr = 1.0 / (1.0 + abs(gamma) * known.stiffness)
         wanted = goal.part * size if goal.by_residual else 0.0
-        return AndersonState(z, equation.velocity(z, r), known.secants, lr, wanted, size, surprise=known.surprise)
+        return AndersonState(z, r, known.secants.at(gamma), lr, wanted, size, surprise=known.surprise)
 
     def step(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: AndersonState
     ) -> tuple[Tensor, AndersonState]:
-        f, secants, gamma, surprise = equation.velocity(z, r), state.secants, number(equation.gamma), state.surprise
+        secants, surprise, own = state.secants, state.surprise, state.own
         if state.checking and state.bar is not None:
-            off, promised = float(two_norm(r - state.bar[1])), max(state.first - float(two_norm(state.bar[1])), 1e-300)
+            off, promised = float(two_norm(r - state.bar[1])), max(state.first - state.left, 1e-300)
             surprise = max(off / promised, 0.5 * min(surprise, 1.0))
-        own = state.own
-        if state.bar is not None and float(two_norm(r)) > MISLED * float(two_norm(state.bar[1])):
+        if state.bar is not None and float(two_norm(r)) > MISLED * state.left:
             secants = secants.newest(own)
-        if z is not state.z and bool((z != state.z).any()):
+            own = secants.pairs
+        if z is not state.z:
             if secants.pairs >= self.memory + self.recycle:
-                secants, own = secants.compressed(gamma, self.recycle), 0
-            secants, own = secants.add(z - state.z, f - state.f), own + 1
-        bar = z, r
-        if secants.pairs:
-            z_bar, _, r_bar = secants.least_residual(z, f, r, gamma)
-            bar = z_bar, r_bar
+                secants, own = secants.compressed(self.recycle), 0
+            before = secants.pairs
+            secants = secants.add(z - state.z, r - state.r)
+            own += secants.pairs - before
+        bar = secants.least_residual(z, r) if secants.pairs else (z, r)
+        left = float(two_norm(bar[1]))
         # A point that was believed in and then seen to be no solution is not proposed again at once.
-        done = float(two_norm(bar[1])) <= 0.5 * state.goal and not state.checking
-        proposed = bar[0] if done else bar[0] - state.lr * bar[1]
-        self._teach(equation.f, secants, gamma, surprise)
-        return proposed, AndersonState(z, f, secants, state.lr, state.goal, state.first, bar, done, surprise, own)
+        done = left <= 0.5 * state.goal and not state.checking
+        proposed = bar[0] if done else torch.sub(bar[0], bar[1], alpha=state.lr)
+        self._teach(equation.f, secants, surprise)
+        return proposed, AndersonState(z, r, secants, state.lr, state.goal, state.first, bar, left, done, surprise, own)
 
     def shortcut(self, state: AndersonState) -> tuple[Tensor, Tensor] | None:
         """The point with the least residual, where that can be believed unseen."""
         if state.bar is None:
             return None
-        left = float(two_norm(state.bar[1]))
-        believed = left + 2.0 * state.surprise * max(state.first - left, 0.0) <= state.goal
+        believed = state.left + 2.0 * state.surprise * max(state.first - state.left, 0.0) <= state.goal
         return state.bar if believed else None
 
-    def _teach(self, f: VectorField, secants: Secants, gamma: float, surprise: float) -> None:
+    def _teach(self, f: VectorField, secants: Secants, surprise: float) -> None:
         before: Learned | None = f.recycled.get(self.name)
         stiffness = max(secants.stiffness, 0.0 if before is None else FORGET * before.stiffness)
         f.recycled[self.name] = Learned(secants, stiffness, surprise)

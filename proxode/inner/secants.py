@@ -1,7 +1,7 @@
-"""What moves of z have taught about f: pairs (dz, df), good for every equation with that f, whatever its gamma.
+"""What moves of z have taught about f: pairs (s, q), where q is by how much the residual changes if z moves by s.
 
-`df = J dz` for a linear f. The residual of an equation then changes by `dz - gamma df`, so pairs from past equations
-serve the next: the point in their span with the least residual costs no evaluation.
+`q = s - gamma J s` for a linear f, so pairs from past equations serve the next, whatever its gamma: the point in their
+span with the least residual costs no evaluation. The q are kept orthonormal, so that this point is a projection.
 """
 
 from __future__ import annotations
@@ -13,88 +13,89 @@ from torch import Tensor
 
 from ..norms import two_norm
 
-CUT = 1e3  # ulp: eigenvalues of a Gram matrix below this part of the largest are noise
+NEW = 1e-7  # part of a change of the residual that must be new, for the pair to tell something
 
 
 class Secants(NamedTuple):
-    """m pairs, as rows, and the products of all rows with each other; oldest first."""
+    """`pairs` of them in the first rows of `s` and `q`, oldest first. The buffers have room for more, which the next
+    pair takes without a copy: whoever has seen all that is taken may take it."""
 
-    rows: Tensor  # (2, m, n): dz and df
-    gram: Tensor  # (2 m, 2 m), float64, on the host
-
-    @property
-    def pairs(self) -> int:
-        return self.rows.shape[1]
+    s: Tensor  # (room, n)
+    q: Tensor  # (room, n), orthonormal
+    raw: Tensor  # (room, room): row j holds the coefficients of pair j, as it was met, in the rows up to j
+    pairs: int
+    gamma: float  # of the equation that q belongs to
+    taken: Tensor  # how many pairs the buffers hold, those of later ones that share them too
+    stiffness: float = 0.0  # the largest |J s| / |s| that was met
 
     @staticmethod
-    def none(z: Tensor) -> Secants:
-        return Secants(z.new_empty(2, 0, z.shape[-1]), torch.empty(0, 0, dtype=torch.float64))
+    def none(z: Tensor, room: int) -> Secants:
+        rows = z.new_zeros(2, room, z.shape[-1])
+        return Secants(rows[0], rows[1], z.new_zeros(room, room), 0, 1.0, torch.tensor(0))
 
     def fits(self, z: Tensor) -> bool:
-        return self.rows.shape[-1:] == z.shape and self.rows.dtype == z.dtype and self.rows.device == z.device
+        return self.s.shape[-1:] == z.shape and self.s.dtype == z.dtype and self.s.device == z.device
 
-    def add(self, dz: Tensor, df: Tensor) -> Secants:
-        """With one pair more, of length one in dz."""
-        size = two_norm(dz)
-        new = torch.stack([dz, df]) / size
+    def add(self, s: Tensor, q: Tensor) -> Secants:
+        """With one pair more; s moves the residual by q."""
         m = self.pairs
-        rows = torch.cat([self.rows, new.unsqueeze(1)], 1)
-        products = (rows.reshape(2 * (m + 1), -1) @ new.mT).double().cpu()  # all rows with the new two
-        gram = torch.zeros(2, m + 1, 2, m + 1, dtype=torch.float64)
-        gram[:, :m, :, :m] = self.gram.reshape(2, m, 2, m)
-        products = products.reshape(2, m + 1, 2)
-        gram[:, :, :, m] = products
-        gram[:, m, :, :] = products.permute(2, 0, 1)
-        return Secants(rows, gram.reshape(2 * (m + 1), 2 * (m + 1)))
+        if int(self.taken) != m or m == len(self.s):
+            return self._filled(self.s[:m], self.q[:m], m + 1).add(s, q)
+        size, length = float(two_norm(q)), float(two_norm(s))
+        stiffness = max(self.stiffness, float(two_norm(s - q)) / (abs(self.gamma) * length)) if length else 0.0
+        known, row = self.q[:m], self.raw[m]
+        for _ in range(2):  # twice is enough to be orthogonal
+            c = known @ q
+            q, s = torch.addmv(q, known.mT, c, alpha=-1), torch.addmv(s, self.s[:m].mT, c, alpha=-1)
+            row[:m] += c
+        left = float(two_norm(q))
+        if not left > NEW * size:
+            row.zero_()
+            return self._replace(stiffness=stiffness)
+        torch.div(s, left, out=self.s[m])
+        torch.div(q, left, out=self.q[m])
+        row[m] = left
+        self.taken.fill_(m + 1)
+        return self._replace(pairs=m + 1, stiffness=stiffness)
+
+    def least_residual(self, z: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+        """The point in z + span(s) with the least residual if f were linear, and the residual there."""
+        known = self.q[: self.pairs]
+        c = known @ r
+        return torch.addmv(z, self.s[: self.pairs].mT, c, alpha=-1), torch.addmv(r, known.mT, c, alpha=-1)
+
+    def at(self, gamma: float) -> Secants:
+        """The same pairs for an equation with another gamma."""
+        if gamma == self.gamma or not self.pairs:
+            return self._replace(gamma=gamma)
+        s, q = self.s[: self.pairs], self.q[: self.pairs]
+        return self._orthonormal(s, torch.lerp(s, q, gamma / self.gamma))._replace(gamma=gamma)
 
     def newest(self, count: int) -> Secants:
-        """Without all but the `count` newest."""
+        """Without all but the `count` newest, as they were met."""
         m = self.pairs
-        kept = torch.cat([torch.arange(m - count, m), torch.arange(2 * m - count, 2 * m)])
-        return Secants(self.rows[:, m - count :], self.gram[kept][:, kept])
+        raw = self.raw[m - count : m, :m]
+        return self._orthonormal(raw @ self.s[:m], raw @ self.q[:m])
 
-    def residual_gram(self, gamma: float) -> Tensor:
-        """Products of the rows `dz - gamma df` with each other."""
-        ss, sf, fs, ff = self._blocks()
-        return ss - gamma * (sf + fs) + gamma * gamma * ff
-
-    def _blocks(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        m = self.pairs
-        g = self.gram
-        return g[:m, :m], g[:m, m:], g[m:, :m], g[m:, m:]
-
-    def least_residual(self, z: Tensor, f: Tensor, r: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The point in z + span(dz) with the least residual if f were linear; f and the residual there."""
-        gram = self.residual_gram(gamma)
-        unit = gram.diagonal().clamp(min=1e-300).rsqrt()
-        values, vectors = torch.linalg.eigh(unit[:, None] * gram * unit)
-        keep = values > CUT * torch.finfo(z.dtype).eps * values[-1]
-        vectors = unit[:, None] * vectors[:, keep]
-        inverse = (vectors / values[keep]) @ vectors.mT
-        m = self.pairs
-        flat = self.rows.reshape(2 * m, -1)
-        for _ in range(2):  # once more: the Gram matrix halves the digits
-            products = (flat @ r).double().cpu()
-            c = (inverse @ (products[:m] - gamma * products[m:])).to(z)
-            dz, df = c @ self.rows[0], c @ self.rows[1]
-            z, f, r = z - dz, f - df, r - (dz - gamma * df)
-        return z, f, r
-
-    def compressed(self, gamma: float, count: int) -> Secants:
+    def compressed(self, count: int) -> Secants:
         """The `count` directions of the span on which I - gamma J is smallest: the slow ones, which take the most
-        iterations to find again."""
-        ss = self._blocks()[0]
-        values, vectors = torch.linalg.eigh(ss)
-        keep = values > CUT * torch.finfo(self.rows.dtype).eps * values[-1]
-        white = vectors[:, keep] / values[keep].sqrt()
-        _, slow = torch.linalg.eigh(white.mT @ self.residual_gram(gamma) @ white)
-        w = white @ slow[:, :count]
-        rows = torch.einsum("mk,amn->akn", w.to(self.rows), self.rows)
-        both = torch.block_diag(w, w)
-        return Secants(rows, both.mT @ self.gram @ both)
+        iterations to find again. Where every q has length one, they are those with the longest s."""
+        s, q = self.s[: self.pairs], self.q[: self.pairs]
+        _, vectors = torch.linalg.eigh(s @ s.mT)
+        w = vectors[:, -count:].mT
+        return self._filled(w @ s, w @ q, len(self.s))
 
-    @property
-    def stiffness(self) -> float:
-        """The largest |df| / |dz|."""
-        ss, _, _, ff = self._blocks()
-        return float((ff.diagonal() / ss.diagonal()).max().sqrt()) if self.pairs else 0.0
+    def _orthonormal(self, s: Tensor, q: Tensor) -> Secants:
+        basis, r = torch.linalg.qr(q.mT)
+        told = r.diagonal().abs() > NEW * two_norm(q).squeeze(-1)
+        if not bool(told.all()):
+            return self._orthonormal(s[told], q[told]) if bool(told.any()) else self._filled(s[:0], q[:0], len(self.s))
+        return self._filled(torch.linalg.solve_triangular(r.mT, s, upper=False), basis.mT, len(self.s))
+
+    def _filled(self, s: Tensor, q: Tensor, room: int) -> Secants:
+        """Those pairs in buffers of their own."""
+        m = len(s)
+        made = Secants.none(self.s[0], max(room, len(self.s)))
+        made.s[:m], made.q[:m] = s, q
+        made.taken.fill_(m)
+        return made._replace(pairs=m, gamma=self.gamma, stiffness=self.stiffness)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .auto import Auto
 from .base import History, Method, Proximal, Step
 from .bdf import BDF, bdf_coefficients
+from .chebyshev import Chebyshev
 from .dirk import BackwardEuler, CrankNicolson, MultiStage, Sdirk
 from .explicit import ExplicitRungeKutta
 from .explicit_tableaus import EXPLICIT
@@ -15,6 +16,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         *(ExplicitRungeKutta(tableau) for tableau in EXPLICIT.values()),
+        Chebyshev(),
         BackwardEuler(),
         CrankNicolson(),
         *(BDF(max_order=k) for k in range(1, 6)),
@@ -41,6 +43,6 @@ def method_of(method: str | Method | None) -> Method:
 
 
 __all__ = [
-    "BDF", "METHODS", "BackwardEuler", "CrankNicolson", "ExplicitRungeKutta", "History", "Method", "MultiStage",
-    "Proximal", "Sdirk", "Step", "VariableBDF", "bdf_coefficients", "method_of",
+    "BDF", "METHODS", "BackwardEuler", "Chebyshev", "CrankNicolson", "ExplicitRungeKutta", "History", "Method",
+    "MultiStage", "Proximal", "Sdirk", "Step", "VariableBDF", "bdf_coefficients", "method_of",
 ]  # fmt: skip

@@ -50,6 +50,7 @@ class Method:
     implicit: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
     steering: ClassVar[str] = "pi"  # the kind of step control that suits it
+    settings: ClassVar[tuple[str, ...]] = ()  # its fields that users may give as options
 
     @property
     def name(self) -> str:
@@ -147,6 +148,7 @@ class Proximal(Method):
     estimating: bool = False  # whether steps come with an error, for adaptive ones
 
     implicit: ClassVar[bool] = True
+    settings: ClassVar[tuple[str, ...]] = ("predictor",)
 
     @property
     def adaptive(self) -> bool:  # type: ignore[override]

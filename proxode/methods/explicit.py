@@ -44,6 +44,7 @@ class ExplicitRungeKutta(Method):
     perturb: bool = False
 
     implicit: ClassVar[bool] = False
+    settings: ClassVar[tuple[str, ...]] = ("interp", "perturb")
 
     def __post_init__(self) -> None:
         if self.interp is not None and self.interp not in INTERPOLANTS:
