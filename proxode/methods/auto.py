@@ -25,8 +25,6 @@ EVIDENCE = 60  # steps in a row of that kind, after which the problem is stiff; 
 AT_LIMIT = 20
 EASY = 0.5  # h rho below which an explicit step of the length that BDF takes is safe
 PATIENCE = 100  # steps in a row of that kind, after which it is not stiff: a change is dear and gains little
-TRIAL = 30  # explicit steps after a change, after which they must have been the cheaper ones
-TIE = 0.9  # of that pace: as good
 LONG = 1_000.0  # rho times the length of the interval, beyond which the first steps are those of BDF
 
 
@@ -35,9 +33,6 @@ class AutoHistory(NamedTuple):
 
     points: History
     evidence: int = 0
-    begin: tuple[float, int] = (0.0, 0)  # time and evaluations halfway through that evidence, or at the last change
-    pace: float = 0.0  # time that an evaluation of BDF was worth when it gave way
-    patience: int = PATIENCE
 
     @property
     def slope(self) -> Tensor | None:
@@ -113,13 +108,9 @@ class Auto(Method):
         step = self.implicit_part.step(f, t0, t1, history.points, solve, side)
         h, rho = number(t1) - number(t0), f.stiffness
         easy = rho is not None and h * rho < EASY
-        evidence, now = history.evidence + 1 if easy else 0, (number(t1), f.stats.nfe_forward)
-        following, switch = history._replace(points=step.history, evidence=evidence), None
-        if evidence <= history.patience // 2:  # the pace is that of the later half: just after a stiff part it is slow
-            following = following._replace(begin=now)
-        elif evidence >= history.patience:
-            pace = (now[0] - history.begin[0]) / max(now[1] - history.begin[1], 1)
-            following, switch = following._replace(evidence=0, begin=now, pace=pace), EXPLICIT
+        evidence = history.evidence + 1 if easy else 0
+        switch = EXPLICIT if evidence >= PATIENCE else None
+        following = AutoHistory(step.history, 0 if switch is not None else evidence)
         retry = history._replace(points=step.retry)
         return replace(step, history=following, retry=retry, switch=switch, by=self.implicit_part.name)
 
@@ -137,14 +128,8 @@ class Auto(Method):
         points_then = History(
             (t1, *points.ts)[:count], (step.y1, *points.ys)[:count], step.history.slope, EXPLICIT, points.since + 1
         )
-        following = history._replace(points=points_then, evidence=evidence)
-        switch = None
-        gone, spent = number(t1) - history.begin[0], f.stats.nfe_forward - history.begin[1]
-        dearer = history.pace > 0.0 and points.since + 1 == TRIAL and gone < TIE * history.pace * spent
-        if evidence >= EVIDENCE or dearer:
-            switch = max(1, min(len(points_then.ts) - 2, 3))
-            patience, begin = (4 * history.patience if dearer else PATIENCE), (number(t1), f.stats.nfe_forward)
-            following = following._replace(evidence=0, pace=0.0, patience=patience, begin=begin)
+        switch = max(1, min(len(points_then.ts) - 2, 3)) if evidence >= EVIDENCE else None
+        following = AutoHistory(points_then, 0 if switch is not None else evidence)
         retry = history._replace(points=points._replace(slope=step.retry.slope))
         return replace(step, history=following, retry=retry, order=EXPLICIT, switch=switch, by=self.explicit.name)
 
