@@ -86,7 +86,7 @@ def test_auto_moves_both_ways_on_a_rotation_that_is_stiff_for_a_while() -> None:
     )
     times, names = zip(*auto.stats.switches, strict=True)
     assert names[:3] == ("dopri5", "bdf", "dopri5")
-    assert len(names) < 15  # where neither is much cheaper it tries less and less often
+    assert len(names) < 5
     assert times[0] == 0.0 and 1.5 < times[1] < 2.5
     assert auto.stats.nfe_forward <= 1.1 * min(dopri5.stats.nfe_forward, bdf.stats.nfe_forward)
     fine = proxode.solve(sometimes_stiff, y0, 0.0, 25.0, method="bdf", rtol=1e-8, atol=1e-8)

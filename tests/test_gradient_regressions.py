@@ -176,3 +176,19 @@ def test_a_captured_parameter_may_have_another_dtype(gradient: str) -> None:
         return grad
 
     assert_close(gradient_of(gradient), gradient_of("direct"), rtol=3e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-4, 1e-5])
+def test_a_gradient_that_moves_little_in_each_of_many_steps_does_not_stand_still(tol: float) -> None:
+    """A thousand systems, each of which moves it by less than a tolerance: what they leave adds up."""
+    rates, n = torch.linspace(-3.0, 3.0, 80, dtype=torch.float64), 1_000
+    y0 = torch.ones(80, dtype=torch.float64, requires_grad=True)
+    with proxode.record() as stats:
+        y = proxode.odeint(
+            lambda t, y: -rates * y, y0, torch.tensor([0.0, 1.0]), method="backward_euler", rtol=tol, atol=tol,
+            options={"step_size": 1 / n, "inner": "newton"},
+        )  # fmt: skip
+    (got,) = torch.autograd.grad(y[-1].sum(), y0)
+    exact = (1 + rates / n) ** -n
+    assert float((got - exact).norm() / exact.norm()) < 10 * tol
+    assert stats.nfe_backward < 2.5 * n

@@ -23,6 +23,7 @@ DENSE_LIMIT = 64  # unknowns up to which one batched pass with every unit vector
 MAX_ITERS = 4_000
 MEMORY = 2**25  # numbers that the basis of GMRES may hold
 OF_MOVE = 1e-3  # part of u - g that the residual may have: errors add up over equations, as moves do
+MOVES = 100.0  # times rtol: no larger part of u - g, for the moves of all equations add up to about u
 POINTS = 4  # solved systems from which the next guess is extrapolated
 FEW = 4  # products of a solve up to which it pays to pull the inputs along in each, instead of once more at the end
 ACCEPTED = 0.6  # power of eps: a residual that rounding may leave, whatever was asked for
@@ -124,7 +125,8 @@ class Transposed:
         sums = [None if s is None else scale * s for s in sums]
         size, left = float(two_norm(g)), float(two_norm(r))
         # Where hardly anything moves, an equal share of rtol over the way is enough.
-        share = max(OF_MOVE * abs(scale) * float(two_norm(move)), self.rtol * size * abs(at.gamma) / self.span)
+        of_move = min(OF_MOVE, MOVES * self.rtol)
+        share = max(of_move * abs(scale) * float(two_norm(move)), self.rtol * size * abs(at.gamma) / self.span)
         tol = min(self.rtol * size, share)
         tol = max(tol, LEAST * torch.finfo(g.dtype).eps * size)
         if not left <= tol:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..norms import two_norm
 from ..vector_field import VectorField, number
-from .base import Goal, InnerSolver
+from .base import Believed, Goal, InnerSolver
 from .equation import ImplicitEquation
 from .gradient import first_lr
 from .secants import Secants
@@ -90,12 +90,12 @@ class Anderson(InnerSolver):
         self._teach(equation.f, secants, surprise)
         return proposed, AndersonState(z, r, secants, state.lr, state.goal, state.first, bar, left, done, surprise, own)
 
-    def shortcut(self, state: AndersonState) -> tuple[Tensor, Tensor] | None:
+    def shortcut(self, state: AndersonState) -> Believed | None:
         """The point with the least residual, where that can be believed unseen."""
         if state.bar is None:
             return None
         believed = state.left + 2.0 * state.surprise * max(state.first - state.left, 0.0) <= state.goal
-        return state.bar if believed else None
+        return Believed(*state.bar, left=state.bar[1]) if believed else None
 
     def _teach(self, f: VectorField, secants: Secants, surprise: float) -> None:
         before: Learned | None = f.recycled.get(self.name)

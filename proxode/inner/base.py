@@ -32,6 +32,14 @@ class Goal(NamedTuple):
     by_residual: bool = True  # False: an update is to become small, whatever the residual
 
 
+class Believed(NamedTuple):
+    """A point that a solver believes in without having seen f there."""
+
+    z: Tensor
+    r: Tensor  # the residual that is expected there
+    left: Tensor  # what may be left of the error
+
+
 @dataclass(frozen=True)
 class InnerSolver:
     """An iteration for `r(z) = 0`, where `r(z) = z - anchor - gamma f(t, z)`.
@@ -58,9 +66,12 @@ class InnerSolver:
         """The iterate that belongs to the point z which `step` proposed; they differ where z is a trial."""
         return z
 
-    def shortcut(self, state: Any) -> tuple[Tensor, Tensor] | None:
-        """A point that the solver believes in without having seen f there, and the residual that it expects."""
+    def shortcut(self, state: Any) -> Believed | None:
+        """Where a solve may end without another evaluation."""
         return None
+
+    def reached(self, equation: ImplicitEquation, r: Tensor, state: Any) -> None:
+        """The last point that `step` proposed has the residual r, and that is small enough: what can be learned."""
 
     def verdict(self, state: Any) -> Status | None:
         """A reason to give up at once, or None."""
@@ -184,11 +195,12 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
             before, at = at, solver.iterate(z, state)
             if at is not before and _settled(at, before, tol):
                 return InnerResult(solver.name, at, Status.SUCCESS, i, float(two_norm(at - before).max()), tol)
-        elif stop.believing and (end := solver.shortcut(state)) is not None and stop.measure(end[1]) <= tol:
-            return InnerResult(solver.name, end[0], Status.SUCCESS, i, stop.measure(end[1]), tol, end[1], seen=False)
+        elif stop.believing and (end := solver.shortcut(state)) is not None and (left := stop.measure(end.left)) <= tol:
+            return InnerResult(solver.name, end.z, Status.SUCCESS, i, left, tol, end.r, seen=False)
         r = equation.residual(z)
         size = stop.measure(r)
         if stop.by_residual and size <= tol:
+            solver.reached(equation, r, state)
             return InnerResult(solver.name, z, Status.SUCCESS, i, size, tol, r)
         ended = solver.verdict(state) or _blown_up(size, first)
         if ended is not None:

@@ -13,7 +13,7 @@ from ..linear import ASYMMETRY, LinearResult, cg, gmres
 from ..norms import two_norm
 from ..solution import Status
 from ..vector_field import number
-from .base import Goal, InnerSolver
+from .base import Believed, Goal, InnerSolver
 from .equation import ImplicitEquation
 
 SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
@@ -21,6 +21,11 @@ FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may lea
 LARGEST_FORCING = 0.5
 SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
 DEAR = 25  # unknowns, for which a new one is worth some iterations more
+DOUBT = 0.9  # power to which a rate is raised from one equation to the next: less is known of it
+STIFF = 1.0  # gamma times the spectral radius, from where a first move may go unchecked
+AGE = 0.05  # of an iteration, that every equation counts against a Jacobian: f may be stiff no longer
+MISSED = 0.05  # part of the residual that counts as error while a move is not checked
+NEAR = 2.0  # change of gamma beyond which nothing is known
 TINY = 1e-300
 NOISE = 10.0  # ulp of the state, times the stiffness: a residual of that size tells nothing
 
@@ -70,8 +75,8 @@ class Factors(NamedTuple):
     gamma: float
     lu: Tensor
     pivots: Tensor
-    rate: float = 1.0  # by which an iteration with it shrinks the error
-    spent: int = 0  # iterations that a better Jacobian would have spared
+    rate: float = 1.0  # by which an iteration with it shrinks the error; 1: not known
+    spent: float = 0.0  # iterations that a better Jacobian would have spared, and a little for its age
 
     @staticmethod
     def of(jacobian: Tensor, gamma: float, rate: float = 1.0) -> Factors | None:
@@ -82,9 +87,20 @@ class Factors(NamedTuple):
         usable = bool(info == 0) and bool(torch.isfinite(lu).all())
         return Factors(jacobian, gamma, lu, pivots, rate) if usable else None
 
+    def carried(self, gamma: float) -> Factors | None:
+        """For the next equation."""
+        if gamma == self.gamma:
+            return self._replace(rate=self.rate**DOUBT, spent=self.spent + AGE)
+        made = Factors.of(self.jacobian, gamma)
+        if made is None:
+            return None
+        near = 1.0 / NEAR <= gamma / self.gamma <= NEAR
+        return made._replace(rate=self.rate**DOUBT if near else 1.0, spent=self.spent + AGE)
+
     def used(self, rate: float, spared: bool) -> Factors:
         """After an iteration that had this rate. It is not forgotten at once that the rate was worse."""
-        return self._replace(rate=max(0.3 * self.rate, rate), spent=self.spent + spared)
+        worse = 0.3 * self.rate if self.rate < 1.0 else 0.0
+        return self._replace(rate=max(worse, rate), spent=self.spent + spared)
 
     def solve(self, r: Tensor) -> Tensor:
         return torch.linalg.lu_solve(self.lu, self.pivots, r.unsqueeze(-1)).squeeze(-1)
@@ -101,7 +117,8 @@ class ChordState(NamedTuple):
     length: float = 1.0  # part of the move that was taken
     here: bool = False  # is the Jacobian that of z?
     due: bool = False  # is a new Jacobian wanted?
-    moves: int = 0  # with a kept Jacobian
+    stiff: bool = False
+    moves: int = 0  # with this Jacobian
     rate: float = 1.0
 
 
@@ -123,12 +140,10 @@ class Newton(InnerSolver):
         known: Factors | None = equation.f.learned.get(self.name)
         if known is not None and (known.jacobian.shape[-1:] != z.shape[-1:] or known.jacobian.dtype != z.dtype):
             known = None
-        gamma = number(equation.gamma)
-        if known is not None and known.gamma != gamma:
-            made = Factors.of(known.jacobian, gamma)
-            known = None if made is None else made._replace(rate=known.rate, spent=known.spent)
+        known = None if known is None else known.carried(number(equation.gamma))
         due = known is not None and known.spent > z.shape[-1]  # as much as a new one costs
-        return ChordState(goal, z, r, (z, r), known, due=due)
+        stiff = abs(number(equation.gamma)) * float(equation.f.learned.get("stiffness", 0.0)) > STIFF
+        return ChordState(goal, z, r, (z, r), known, due=due, stiff=stiff)
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState) -> tuple[Tensor, ChordState]:
         if state.here and state.move is not None and state.length > SHORTEST:
@@ -145,8 +160,8 @@ class Newton(InnerSolver):
                 factors = state.factors if first else state.factors.used(rate, state.moves > 1)
                 equation.f.learned[self.name] = factors
                 return z - move, state._replace(
-                    z=z, r=r, factors=factors, move=move, size=size, here=False, rate=1.0 if first else factors.rate,
-                    moves=state.moves + 1,
+                    z=z, r=r, factors=factors, move=move, size=size, here=False,
+                    rate=1.0 if first and not state.stiff else factors.rate, moves=state.moves + 1,
                 )  # fmt: skip
             if not state.here and bool((two_norm(r) > two_norm(state.start[1])).any()):
                 z, r = state.start  # the old Jacobian has led away
@@ -179,7 +194,7 @@ class Newton(InnerSolver):
         length = 1.0 if state.move is None else min(1.0, 2.0 * state.length)
         size = state.goal.measure(move)
         return z - length * move, state._replace(
-            z=z, r=r, factors=factors, move=move, size=size, length=length, here=True, rate=1.0, due=False
+            z=z, r=r, factors=factors, move=move, size=size, length=length, here=True, rate=1.0, due=False, moves=1
         )
 
     def _without_jacobian(
@@ -188,7 +203,7 @@ class Newton(InnerSolver):
         """f has no derivative at z: an old one is better than none."""
         if state.factors is None:
             return torch.full_like(z, math.nan), state  # the next residual says so
-        factors = state.factors._replace(spent=0)
+        factors = state.factors._replace(spent=0.0)
         equation.f.learned[self.name] = factors
         move = factors.solve(r)
         size = state.goal.measure(move)
@@ -196,10 +211,22 @@ class Newton(InnerSolver):
             z=z, r=r, factors=factors, move=move, size=size, length=1.0, here=False, rate=1.0, due=False
         )
 
-    def shortcut(self, state: ChordState) -> tuple[Tensor, Tensor] | None:
+    def shortcut(self, state: ChordState) -> Believed | None:
+        """Where the moves say that the next one would not matter. After the first move of a stiff equation too, by the
+        rate of earlier ones; but with a Jacobian from when f was stiffer that move may be far too short, so what it
+        may have missed, the residual, must not be large either."""
         if state.move is None or state.length < 1.0 or not state.rate < 1.0:
             return None
-        return state.z - state.move, state.rate / (1.0 - state.rate) * state.move
+        left = state.rate / (1.0 - state.rate) * state.move.abs()
+        if state.moves == 1:
+            left = torch.maximum(left, MISSED * state.r.abs())
+        return Believed(state.z - state.move, torch.zeros_like(state.r), left)
+
+    def reached(self, equation: ImplicitEquation, r: Tensor, state: ChordState) -> None:
+        """A linear f is solved by one move: there is no second to tell the rate, but the residual does."""
+        rate = state.goal.measure(r) / max(state.goal.measure(state.r), TINY)
+        if state.factors is not None and state.length == 1.0 and rate < 1.0:
+            equation.f.learned[self.name] = state.factors.used(max(rate, torch.finfo(r.dtype).eps), spared=False)
 
     def iterate(self, z: Tensor, state: ChordState) -> Tensor:
         return state.z
