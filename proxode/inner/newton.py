@@ -21,11 +21,9 @@ FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may lea
 LARGEST_FORCING = 0.5
 SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
 DEAR = 25  # unknowns, for which a new one is worth some iterations more
-DOUBT = 0.9  # power to which a rate is raised from one equation to the next: less is known of it
 STIFF = 1.0  # gamma times the spectral radius, from where a first move may go unchecked
 AGE = 0.05  # of an iteration, that every equation counts against a Jacobian: f may be stiff no longer
 MISSED = 0.05  # part of the residual that counts as error while a move is not checked
-NEAR = 2.0  # change of gamma beyond which nothing is known
 TINY = 1e-300
 NOISE = 10.0  # ulp of the state, times the stiffness: a residual of that size tells nothing
 
@@ -89,13 +87,8 @@ class Factors(NamedTuple):
 
     def carried(self, gamma: float) -> Factors | None:
         """For the next equation."""
-        if gamma == self.gamma:
-            return self._replace(rate=self.rate**DOUBT, spent=self.spent + AGE)
-        made = Factors.of(self.jacobian, gamma)
-        if made is None:
-            return None
-        near = 1.0 / NEAR <= gamma / self.gamma <= NEAR
-        return made._replace(rate=self.rate**DOUBT if near else 1.0, spent=self.spent + AGE)
+        made = self if gamma == self.gamma else Factors.of(self.jacobian, gamma, self.rate)
+        return None if made is None else made._replace(spent=self.spent + AGE)
 
     def used(self, rate: float, spared: bool) -> Factors:
         """After an iteration that had this rate. It is not forgotten at once that the rate was worse."""
