@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 DATA ?= data
 
-.PHONY: demo test lint types results bench-gradients bench-adaptive clean
+.PHONY: demo test lint types results bench bench-gradients bench-adaptive clean
 
 demo: $(STAMP)
 	$(BIN)/proxode demo
@@ -36,6 +36,10 @@ bench-gradients: $(STAMP)
 	$(BIN)/python -m benchmarks.gradients_coauthor --data-dir $(DATA) --out docs/results
 	mv docs/results/*.png docs/images/
 	$(BIN)/python tools/paste_gradients.py
+
+# Time, evaluations and memory beside other libraries. A run that was killed goes on with `make bench RESUME=--resume`.
+bench: .venv/.bench
+	$(BIN)/python -m benchmarks.speed --out docs/results $(RESUME)
 
 # The numbers and pictures of docs/adaptive.md, beside CVODE, SciPy and torchdiffeq: an hour and a half on a slow core.
 # A run that was killed goes on with `make bench-adaptive RESUME=--resume`.

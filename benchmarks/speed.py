@@ -1,0 +1,144 @@
+"""Time, evaluations and memory beside other libraries, to the same error, in one run and in turns.
+
+    python -m benchmarks.speed --out benchmarks/results
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from proxode.paper.report import provenance
+
+from . import shown
+from .contest import contest
+from .rows import Report, Row, chosen, opened
+from .speed_works import OURS, Work, all_works, quick_works
+
+THREADS = 2
+PACKAGES = ("torchdiffeq", "torchode", "diffrax", "jax", "scikit-sundae", "scipy", "numpy")
+SLOPE = 1.0  # of NFE against the number of points; explicit methods have 2
+COUNTING = (
+    "Each solver runs in a process of its own at the loosest tolerance whose error is small enough; then all take "
+    "turns, and the best time of each counts, after one run that is not timed. NFE are calls of f and products with "
+    "its Jacobian; diffrax does not tell them. Memory is the growth of the resident set during the first run."
+)
+
+
+def run(works: list[Work], report: Report, console: Console) -> None:
+    """Every contest that the report does not have; each is written when it is over."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        bar = progress.add_task("", total=len(works))
+        for work in works:
+            if report.find({"work": work.name}) is None:
+                rows = contest(work.entries, work.rules, lambda text, work=work: progress.update(
+                    bar, description=f"{work.title}: {text}"))  # fmt: skip
+                report.rows += [_row(work, row) for row in rows]
+                report.write()
+            progress.advance(bar)
+
+
+def _row(work: Work, row: Row) -> Row:
+    per_nfe = row["seconds"] / row["nfe"] if row.get("seconds") and row.get("nfe") else None
+    return {"work": work.name, "title": work.title, "size": work.size, **row, "seconds_per_nfe": per_nfe}
+
+
+def judged(works: list[Work], rows: list[Row]) -> list[Row]:
+    """Every bound, with what was measured: ours over theirs. None where one of the two has no number."""
+    found = {(row["work"], row["solver"]): row for row in rows}
+    made = []
+    for work in works:
+        ours = found.get((work.name, OURS), {})
+        for bound in work.bounds:
+            theirs = found.get((work.name, bound.against), {})
+            mine, other = ours.get(bound.what), theirs.get(bound.what)
+            ratio = mine / other if mine and other else None
+            made.append({"work": work.name, "title": work.title, **asdict(bound), "ours": mine, "theirs": other,
+                         "ratio": ratio, "met": None if ratio is None else ratio <= bound.at_most,
+                         "status": theirs.get("status", "NOT_RUN")})  # fmt: skip
+    slope = nfe_slope(rows)
+    if slope is not None:
+        made.append({"work": "scaling", "title": "NFE against N, diffusion", "against": "", "what": "slope",
+                     "at_most": SLOPE, "ours": None, "theirs": None, "ratio": slope, "met": slope <= SLOPE,
+                     "status": ""})  # fmt: skip
+    return made
+
+
+def nfe_slope(rows: list[Row]) -> float | None:
+    """Of log NFE against log N, by least squares."""
+    points = [(math.log(row["size"]), math.log(row["nfe"])) for row in rows
+              if row["work"].startswith("scaling_") and row["status"] == "SUCCESS"]  # fmt: skip
+    if len(points) < 2:
+        return None
+    mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+
+
+def bounds_table(made: list[Row]) -> Table:
+    table = Table(title="Ours over theirs", box=SIMPLE_HEAD)
+    for name in ("work", "against", "of"):
+        table.add_column(name, no_wrap=True)
+    for name in ("ratio", "at most", ""):
+        table.add_column(name, justify="right")
+    for line in made:
+        ratio = line["status"].lower() if line["ratio"] is None else f"{line['ratio']:.3g}"
+        met = {True: "met", False: "not met", None: ""}[line["met"]]
+        style = "" if line["met"] else "red"
+        table.add_row(line["title"], line["against"], line["what"], ratio, f"{line['at_most']:.3g}", met, style=style)
+    return table
+
+
+FORMS = {"tol": "{:.0e}", "error": "{:.1e}", "nfe": "{:,}", "seconds": "{:.4g}", "peak_mib": "{:,.0f}"}
+
+
+def rows_table(rows: list[Row]) -> Table:
+    table = Table(title="All rows", box=SIMPLE_HEAD, caption=COUNTING, caption_justify="left")
+    table.add_column("work", no_wrap=True)
+    table.add_column("solver", no_wrap=True)
+    for name in (*FORMS, "status"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        style = "red" if row["status"] != "SUCCESS" else "bold" if row["solver"] == OURS else ""
+        table.add_row(row["title"], row["solver"], *shown.cells(row, FORMS), row["status"], style=style)
+    return table
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder for the JSON.")] = Path("benchmarks/results"),
+    quick: Annotated[bool, typer.Option("--quick", help="Small works, for the shape of the report.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from a report of the same code.")] = False,
+    work: Annotated[str, typer.Option(help="Only works whose names contain one of these, with commas.")] = "",
+) -> None:
+    """Where we stand beside torchdiffeq, torchode, diffrax, CVODE and SciPy."""
+    console = shown.console()
+    everything = {w.name: w for w in (quick_works() if quick else all_works())}
+    works = [everything[name] for name in chosen(work, everything)]
+    header: dict[str, Any] = {
+        "experiment": "speed", "counting": COUNTING,
+        "provenance": provenance(0, *PACKAGES, threads=THREADS),
+        "works": [{"name": w.name, "title": w.title, "error": w.rules.error, "seconds": w.rules.seconds}
+                  for w in works],
+    }  # fmt: skip
+    report = opened(out / f"speed{'_quick' if quick else ''}.json", header, resume, console)
+    run(works, report, console)
+    made = judged(works, report.rows)
+    report.write(bounds=made)
+    console.print(bounds_table(made))
+    console.print(rows_table(report.rows))
+    for row in report.rows:
+        if row["status"] != "SUCCESS":
+            console.print(f"{row['title']}, {row['solver']}: {row['message']}", style="red", highlight=False)
+    console.print(f"written: {report.path}", highlight=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)
