@@ -1,0 +1,1 @@
+"""Independent problems in one batch (`per_sample=True`): every sample with its own step, order, end and status."""
