@@ -1,4 +1,8 @@
-"""Variable-step, variable-order BDF on a batch: what `methods.variable_bdf` does, for every sample at its own order."""
+"""Variable-step, variable-order BDF on a batch: what `methods.variable_bdf` does, for every sample at its own order.
+
+The past is kept as divided differences, in which the polynomials of all orders are partial sums of one another: no
+sample needs operations of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from . import polynomial
 
 MAX_ORDER = 5
 POINTS = MAX_ORDER + 2
@@ -17,7 +19,7 @@ class Past(NamedTuple):
     """The last points of every sample, newest first; `count` of them are real."""
 
     ts: Tensor  # (POINTS, batch)
-    ys: Tensor  # (POINTS, batch, n)
+    differences: Tensor  # (POINTS, batch, n): number j is over the j + 1 newest points, zero where there are fewer
     count: Tensor  # (batch,)
     order: Tensor  # of the next step
     since: Tensor  # steps taken at that order
@@ -26,57 +28,72 @@ class Past(NamedTuple):
     def of(t: Tensor, y: Tensor) -> Past:
         ts = t - torch.arange(POINTS, dtype=t.dtype, device=t.device)[:, None]  # apart, though most mean nothing yet
         one = torch.ones(len(t), dtype=torch.long, device=t.device)
-        return Past(ts, y.expand(POINTS, *y.shape), one, one, torch.zeros_like(one))
+        empty = y.new_zeros(POINTS - 1, *y.shape)
+        return Past(ts, torch.cat([y[None], empty]), one, one, torch.zeros_like(one))
 
-    def with_point(self, t: Tensor, y: Tensor) -> Past:
-        count = (self.count + 1).clamp(max=POINTS)
-        ts, ys = torch.cat([t[None], self.ts[:-1]]), torch.cat([y[None], self.ys[:-1]])
-        return Past(ts, ys, count, self.order, self.since + 1)
+    @property
+    def y(self) -> Tensor:
+        return self.differences[0]
+
+    def at(self, t: Tensor, order: Tensor) -> Tensor:
+        """The polynomial through the order + 1 newest points, at t."""
+        return picked((_powers(t - self.ts)[..., None].to(self.y.dtype) * self.differences).cumsum(0), order)
 
     def where(self, chosen: Tensor, other: Past) -> Past:
         """`other` for the chosen samples."""
-        ys = torch.where(chosen[:, None], other.ys, self.ys)
-        ts, *rest = (torch.where(chosen, b, a) for a, b in zip(self._replace(ys=self.ts), other._replace(ys=other.ts),
-                                                               strict=True))  # fmt: skip
-        _, count, order, since = rest
-        return Past(ts, ys, count, order, since)
+        return Past(*(torch.where(chosen[:, None] if a.dim() == 3 else chosen, b, a)
+                      for a, b in zip(self, other, strict=True)))  # fmt: skip
 
 
-class Formula(NamedTuple):
-    """The formula of a step to t."""
+class Reach(NamedTuple):
+    """A step to t, at the order of each sample: `z = anchor + gamma f(t, z)`."""
 
+    t: Tensor
     order: Tensor
-    weights: Tensor  # of the past states in the anchor
+    powers: Tensor  # (POINTS, batch): prod over m < j of (t - t_m)
+    rates: Tensor  # sum over m < j of 1 / (t - t_m)
+    sums: Tensor  # (POINTS, batch, n): the polynomials through the newest points, of every degree, at t
     gamma: Tensor
+    anchor: Tensor
     error_part: Tensor  # of (solution - prediction)
 
     @staticmethod
-    def to(t: Tensor, past: Past) -> Formula:
+    def of(t: Tensor, past: Past) -> Reach:
         order = torch.minimum(past.order, past.count)
-        own, weights = polynomial.slope(t, past.ts[:MAX_ORDER], order)
-        gamma = own.reciprocal()
-        reach = t - past.ts.gather(0, torch.minimum(order, past.count - 1)[None])[0]
-        return Formula(order, -weights * gamma, gamma, gamma / (reach + gamma))
+        away = t - past.ts
+        powers = _powers(away)
+        rates = torch.cat([torch.zeros_like(away[:1]), away.reciprocal().cumsum(0)[:-1]])
+        terms = powers[..., None].to(past.y.dtype) * past.differences
+        sums = terms.cumsum(0)
+        slopes = (rates[..., None].to(past.y.dtype) * terms).cumsum(0)
+        gamma = picked(rates, order).reciprocal()
+        anchor = picked(sums, order - 1) - gamma[:, None].to(past.y.dtype) * picked(slopes, order - 1)
+        length = picked(away, torch.minimum(order, past.count - 1))
+        return Reach(t, order, powers, rates, sums, gamma, anchor, gamma / (length + gamma))
 
-    def anchor(self, past: Past) -> Tensor:
-        return combined(self.weights, past.ys[:MAX_ORDER])
+    def predicted(self, past: Past, slope: Tensor) -> Tensor:
+        """The polynomial through order + 1 points; from one point along the slope."""
+        along = past.y + ((self.t - past.ts[0])[:, None]).to(slope.dtype) * slope
+        return torch.where((past.count == 1)[:, None], along, picked(self.sums, self.order))
+
+    def ended(self, past: Past, z: Tensor) -> Past:
+        """The past of those that take the step, with z at its end."""
+        higher = (z - self.sums[:-1]) / self.powers[1:, :, None].to(z.dtype)
+        known = torch.arange(1, POINTS, device=z.device)[:, None] <= past.count
+        differences = torch.cat([z[None], torch.where(known[..., None], higher, 0.0)])
+        count = (past.count + 1).clamp(max=POINTS)
+        return Past(torch.cat([self.t[None], past.ts[:-1]]), differences, count, self.order, past.since + 1)
+
+    def error_at(self, order: Tensor, after: Past) -> Tensor:
+        """The local error of the step, had it been at this order."""
+        size = picked(self.powers, order) / picked(self.rates, order)
+        return size[:, None].to(after.y.dtype) * picked(after.differences, order + 1)
 
 
-def combined(weights: Tensor, ys: Tensor) -> Tensor:
-    return (weights[..., None].to(ys.dtype) * ys).sum(0)
+def picked(values: Tensor, index: Tensor) -> Tensor:
+    """values[index[b], b] for every sample b."""
+    return values[index, torch.arange(len(index), device=index.device)]
 
 
-def predicted(t: Tensor, past: Past, order: Tensor, slope: Tensor) -> Tensor:
-    """The polynomial through the last order + 1 points; from one point along the slope."""
-    count = torch.minimum(order + 1, past.count)
-    weights = polynomial.lagrange(t, past.ts[: MAX_ORDER + 1], count)
-    along = past.ys[0] + ((t - past.ts[0])[:, None] * slope).to(slope.dtype)
-    return torch.where((past.count == 1)[:, None], along, combined(weights, past.ys[: MAX_ORDER + 1]))
-
-
-def neighbour_error(past: Past, order: Tensor) -> Tensor:
-    """The local error of the last step, had it been at this order, from the divided difference over order + 2 points."""
-    t, before = past.ts[0], past.ts[1:]
-    own, _ = polynomial.slope(t, before[:MAX_ORDER], order)
-    away = torch.where(polynomial.used(before, order), t - before, 1.0).prod(0)
-    return combined(polynomial.difference(past.ts, order + 2) * (away / own), past.ys)
+def _powers(away: Tensor) -> Tensor:
+    return torch.cat([torch.ones_like(away[:1]), away[:-1].cumprod(0)])

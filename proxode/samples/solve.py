@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..norms import tolerance_scale
 from ..solution import Status
-from . import control, polynomial
-from .bdf import MAX_ORDER, Formula, Past, combined, neighbour_error, predicted
+from . import control
+from .bdf import MAX_ORDER, Past, Reach
 from .field import BatchField
 from .implicit import attached
 from .newton import Equations
@@ -117,40 +117,41 @@ def _step(
     last = place.t + place.h * (1.0 + ROUNDING) >= end
     t = torch.where(running, torch.where(last, end, place.t + place.h), place.t + 1.0)
     with torch.no_grad():
-        formula = Formula.to(t, past)
-        guess = predicted(t, past, formula.order, slope)
-        scale = tolerance_scale(batch.rtol, batch.atol, past.ys[0], guess)
-        tol = (KAPPA * batch.share).to(guess.dtype)
-        gamma = formula.gamma.to(guess.dtype)
-        at = Equations(t, formula.anchor(past), gamma, scale, tol, running)
+        reach = Reach.of(t, past)
+        guess = reach.predicted(past, slope)
+        scale = tolerance_scale(batch.rtol, batch.atol, past.y, guess)
+        gamma = reach.gamma.to(guess.dtype)
+        at = Equations(t, reach.anchor, gamma, scale, (KAPPA * batch.share).to(guess.dtype), running)
         roots = solve_equations(batch.f, at, guess, known.values, known.rate)
-        scale = tolerance_scale(batch.rtol, batch.atol, past.ys[0], roots.z)
-        error = formula.error_part[:, None].to(guess.dtype) * (roots.z - guess)
+        scale = tolerance_scale(batch.rtol, batch.atol, past.y, roots.z)
+        error = reach.error_part[:, None].to(guess.dtype) * (roots.z - guess)
         ratio = _rms(error / scale) / batch.share
         ratio = torch.where(roots.solved & torch.isfinite(ratio), ratio, math.inf)
         accept = running & (ratio <= 1.0)
-    z = torch.where(accept[:, None], roots.z, past.ys[0].detach())
+    z = torch.where(accept[:, None], roots.z, past.y.detach())
     if torch.is_grad_enabled():
-        z = attached(batch.f, t, z, formula.anchor(past), gamma)
-    following = past.where(accept, past._replace(order=formula.order).with_point(t, z))
+        reach = Reach.of(t, past)
+        z = attached(batch.f, t, z, reach.anchor, gamma)
+    following = past.where(accept, reach.ended(past, z))
     with torch.no_grad():
-        choice = _choice(batch, following, ratio, scale, formula.order, accept)
-    place = _decided(batch, place, following, choice, formula.order, accept, roots.solved, known.fresh, last)
-    _save(batch, place, accept, formula.order, outputs)
+        choice = _choice(batch, reach, following, ratio, scale, accept)
+    place = _decided(batch, place, following, choice, reach.order, accept, roots.solved, known.fresh, last)
+    _save(batch, place, accept, reach.order, outputs)
     return place, _renewed(batch, place, known, roots.rate, roots.iterations, running & ~roots.solved, accept)
 
 
 def _choice(
-    batch: Batch, past: Past, ratio: Tensor, scale: Tensor, order: Tensor, accept: Tensor
+    batch: Batch, reach: Reach, after: Past, ratio: Tensor, scale: Tensor, accept: Tensor
 ) -> control.Choice:
     """Neighbouring orders are looked at after order + 1 steps: the points must have settled to it."""
+    order = reach.order
     choice = control.at_order(ratio, order)
-    look = accept & (past.since > order)
+    look = accept & (after.since > order)
     if bool(look.any()):
         for beside in (-1, 1):
             other = (order + beside).clamp(1, batch.max_order)
-            allowed = look & (other == order + beside) & (past.count >= other + 2)
-            found = _rms(neighbour_error(past, other) / scale) / batch.share
+            allowed = look & (other == order + beside) & (after.count >= other + 2)
+            found = _rms(reach.error_at(other, after) / scale) / batch.share
             choice = control.better(choice, found, other, beside > 0, allowed)
     return choice
 
@@ -170,7 +171,7 @@ def _decided(
                               since=torch.where(accept, since, place.past.since))  # fmt: skip
     counts = Counts(place.counts.steps + running, place.counts.accepted + accept)
     h = torch.where(running, torch.where(accept, longer, shorter), place.h)
-    code = _ended(batch, place.code, past.ts[0], h, counts.steps, accept, following.ys[0])
+    code = _ended(batch, place.code, past.ts[0], h, counts.steps, accept, following.y)
     return Place(past, h, code, torch.where(accept, no, place.rejected + 1), place.reached, counts)
 
 
@@ -195,8 +196,7 @@ def _save(batch: Batch, place: Place, accept: Tensor, order: Tensor, outputs: li
         new = accept & (place.reached <= j) & (reached > j)
         if bool(new.any()):
             when = torch.where(new, batch.saves[j], t)
-            value = combined(polynomial.lagrange(when, past.ts, order + 1), past.ys)
-            outputs[j] = torch.where(new[:, None], value, outputs[j])
+            outputs[j] = torch.where(new[:, None], past.at(when, order), outputs[j])
     place.reached.copy_(torch.maximum(place.reached, reached))
 
 
@@ -206,7 +206,7 @@ def _renewed(
     """New Jacobians for all, when an old one has failed, or when they have cost as much as new ones."""
     spent = known.spent + max(iterations - 2, 0)
     stale = failed & ~known.fresh & place.running
-    if bool(stale.any()) or spent > place.past.ys.shape[-1]:
-        values = batch.f.jacobian(place.t, place.past.ys[0].detach())
+    if bool(stale.any()) or spent > place.past.y.shape[-1]:
+        values = batch.f.jacobian(place.t, place.past.y.detach())
         return Jacobians(values, torch.ones_like(accept), torch.ones_like(rate))
     return Jacobians(known.values, known.fresh & ~accept, rate, spent)
