@@ -16,11 +16,11 @@ POINTS = MAX_ORDER + 2
 
 
 class Past(NamedTuple):
-    """The last points of every sample, newest first; `count` of them are real."""
+    """The last points of every sample, newest first."""
 
     ts: Tensor  # (POINTS, batch)
     differences: Tensor  # (POINTS, batch, n): number j is over the j + 1 newest points, zero where there are fewer
-    count: Tensor  # (batch,)
+    points: Tensor  # (batch,): how many of them are real
     order: Tensor  # of the next step
     since: Tensor  # steps taken at that order
 
@@ -59,7 +59,7 @@ class Reach(NamedTuple):
 
     @staticmethod
     def of(t: Tensor, past: Past) -> Reach:
-        order = torch.minimum(past.order, past.count)
+        order = torch.minimum(past.order, past.points)
         away = t - past.ts
         powers = _powers(away)
         rates = torch.cat([torch.zeros_like(away[:1]), away.reciprocal().cumsum(0)[:-1]])
@@ -68,21 +68,21 @@ class Reach(NamedTuple):
         slopes = (rates[..., None].to(past.y.dtype) * terms).cumsum(0)
         gamma = picked(rates, order).reciprocal()
         anchor = picked(sums, order - 1) - gamma[:, None].to(past.y.dtype) * picked(slopes, order - 1)
-        length = picked(away, torch.minimum(order, past.count - 1))
+        length = picked(away, torch.minimum(order, past.points - 1))
         return Reach(t, order, powers, rates, sums, gamma, anchor, gamma / (length + gamma))
 
     def predicted(self, past: Past, slope: Tensor) -> Tensor:
         """The polynomial through order + 1 points; from one point along the slope."""
         along = past.y + ((self.t - past.ts[0])[:, None]).to(slope.dtype) * slope
-        return torch.where((past.count == 1)[:, None], along, picked(self.sums, self.order))
+        return torch.where((past.points == 1)[:, None], along, picked(self.sums, self.order))
 
     def ended(self, past: Past, z: Tensor) -> Past:
         """The past of those that take the step, with z at its end."""
         higher = (z - self.sums[:-1]) / self.powers[1:, :, None].to(z.dtype)
-        known = torch.arange(1, POINTS, device=z.device)[:, None] <= past.count
+        known = torch.arange(1, POINTS, device=z.device)[:, None] <= past.points
         differences = torch.cat([z[None], torch.where(known[..., None], higher, 0.0)])
-        count = (past.count + 1).clamp(max=POINTS)
-        return Past(torch.cat([self.t[None], past.ts[:-1]]), differences, count, self.order, past.since + 1)
+        points = (past.points + 1).clamp(max=POINTS)
+        return Past(torch.cat([self.t[None], past.ts[:-1]]), differences, points, self.order, past.since + 1)
 
     def error_at(self, order: Tensor, after: Past) -> Tensor:
         """The local error of the step, had it been at this order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,12 @@ class BatchField:
 
     def __call__(self, t: Tensor, y: Tensor) -> Tensor:
         self.stats.count("n_f")
-        return self.evaluate(t, y)
+        out = self.evaluate(t, y)
+        if out.requires_grad:
+            if not torch.is_grad_enabled():
+                return out.detach()
+            out.register_hook(partial(_count_product, self.stats))
+        return out
 
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
         out = self.func((self.sign * t).to(y.dtype), self.restore(y))
@@ -51,3 +57,8 @@ class BatchField:
                 raise ValueError("func does not depend on y in autograd's eyes: `per_sample` needs its derivative")
             rows = [torch.autograd.grad(out[:, i].sum(), z, retain_graph=i < n - 1)[0] for i in range(n)]
         return torch.stack(rows, dim=1)
+
+
+def _count_product(stats: Stats, grad: Tensor) -> None:
+    with stats.counting_backward():
+        stats.count("n_vjp")

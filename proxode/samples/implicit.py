@@ -37,5 +37,7 @@ class Attached(torch.autograd.Function):
         with ctx.f.stats.counting_backward():
             jacobian = ctx.f.jacobian(t, z)
         matrix = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device) - gamma[:, None, None].to(z.dtype) * jacobian
-        u = torch.linalg.solve(matrix.mT, grads[0].unsqueeze(-1)).squeeze(-1)
-        return u, None, None, None, None
+        u, _ = torch.linalg.solve_ex(matrix.mT, grads[0].unsqueeze(-1))
+        u = u.squeeze(-1)
+        some = (grads[0] != 0).any(-1, keepdim=True)  # a sample that has failed may have no derivative
+        return torch.where(some, u, 0.0), None, None, None, None

@@ -12,6 +12,7 @@ from .field import BatchField
 SLOW = 0.9  # rate from which a solve has failed
 TRIES = 5
 TINY = 1e-300
+ULPS = 4.0  # of the state: no tolerance is smaller
 
 
 class Equations(NamedTuple):
@@ -43,6 +44,7 @@ def solve(f: BatchField, at: Equations, z: Tensor, jacobian: Tensor, rate: Tenso
     `inner.newton`; a move too short for a Jacobian that is too stiff is noticed by its residual."""
     eye = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
     lu, pivots, _ = torch.linalg.lu_factor_ex(eye - at.gamma[:, None, None] * jacobian)
+    tol = torch.maximum(at.tol, ULPS * torch.finfo(z.dtype).eps * at.measure(z))
     done, failed = ~at.wanted, torch.zeros_like(at.wanted)
     before: tuple[Tensor, Tensor] | None = None
     i = 0
@@ -50,13 +52,13 @@ def solve(f: BatchField, at: Equations, z: Tensor, jacobian: Tensor, rate: Tenso
         r = at.residual(f, z)
         move = torch.linalg.lu_solve(lu, pivots, r.unsqueeze(-1)).squeeze(-1)
         size, left = at.measure(move), at.measure(r)
-        seen = left <= at.tol
+        seen = left <= tol
         believed = torch.zeros_like(done)
         if before is not None:
             shrunk = torch.maximum(size / before[0].clamp(min=TINY), left / before[1].clamp(min=TINY))
             rate = torch.where(done, rate, torch.maximum(0.3 * rate, shrunk))
             failed |= ~(done | seen | (shrunk < SLOW))
-            believed = (rate < SLOW) & (rate / (1.0 - rate).clamp(min=1.0 - SLOW) * size <= at.tol)
+            believed = (rate < SLOW) & (rate / (1.0 - rate).clamp(min=1.0 - SLOW) * size <= tol)
         z = torch.where((done | seen | failed)[:, None], z, z - move)
         done = done | ((seen | believed) & ~failed)
         before = size, left

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..norms import tolerance_scale
-from ..solution import Status
+from ..solution import Stats, Status
 from . import control
 from .bdf import MAX_ORDER, Past, Reach
 from .field import BatchField
@@ -20,6 +20,7 @@ from .newton import solve as solve_equations
 
 KAPPA = 0.3  # part of the error of a step that its equation may leave
 ROUNDING = 1e-10
+STUCK = 50  # rejections in a row: the step is nothing by then
 RUNNING = -1
 STATUSES = (Status.SUCCESS, Status.MAX_STEPS, Status.STEP_UNDERFLOW, Status.NON_FINITE)
 
@@ -35,7 +36,7 @@ class Batch:
     rtol: Tensor  # (batch, 1)
     atol: Tensor  # (batch, 1), or one for each component
     share: Tensor  # (batch,): part of the tolerance that the error of a step may be
-    max_steps: int = 100_000
+    max_steps: int
     max_order: int = MAX_ORDER
 
 
@@ -74,12 +75,16 @@ class Jacobians(NamedTuple):
 
 def run(batch: Batch) -> tuple[list[Tensor], Place]:
     """The state at every output, and where every sample ended; what was not reached is nan."""
+    slope = batch.f(batch.t0, batch.y0)
+    recording = slope.requires_grad  # y0, or something that f captures, wants its gradient
+    slope = slope.detach()
     with torch.no_grad():
-        slope = batch.f(batch.t0, batch.y0)
         place, known = _start(batch, slope)
-    outputs = [torch.where((place.reached > j)[:, None], batch.y0, torch.nan) for j in range(len(batch.saves))]
-    while bool(place.running.any()):
-        place, known = _step(batch, place, known, slope, outputs)
+    with torch.set_grad_enabled(recording):
+        place = place._replace(past=Past.of(batch.t0, batch.y0))
+        outputs = [torch.where((place.reached > j)[:, None], batch.y0, torch.nan) for j in range(len(batch.saves))]
+        while bool(place.running.any()):
+            place, known = _step(batch, place, known, slope, outputs)
     return outputs, place
 
 
@@ -88,7 +93,8 @@ def _start(batch: Batch, slope: Tensor) -> tuple[Place, Jacobians]:
     h = _first_step(batch, slope, end - batch.t0)
     zero = torch.zeros(len(batch.t0), dtype=torch.long, device=batch.y0.device)
     reached = (batch.saves <= batch.t0).sum(0)
-    place = Place(Past.of(batch.t0, batch.y0), h, zero + RUNNING, zero, reached, Counts(zero, zero))
+    code = torch.where(torch.isfinite(slope).all(-1), RUNNING, STATUSES.index(Status.NON_FINITE))
+    place = Place(Past.of(batch.t0, batch.y0), h, code, zero, reached, Counts(zero, zero))
     jacobian = batch.f.jacobian(batch.t0, batch.y0)
     return place, Jacobians(jacobian, place.running, torch.ones_like(h))
 
@@ -121,7 +127,8 @@ def _step(
         guess = reach.predicted(past, slope)
         scale = tolerance_scale(batch.rtol, batch.atol, past.y, guess)
         gamma = reach.gamma.to(guess.dtype)
-        at = Equations(t, reach.anchor, gamma, scale, (KAPPA * batch.share).to(guess.dtype), running)
+        now = torch.where(running, t, place.t)  # no f beyond the end of a sample
+        at = Equations(now, reach.anchor, gamma, scale, (KAPPA * batch.share).to(guess.dtype), running)
         roots = solve_equations(batch.f, at, guess, known.values, known.rate)
         scale = tolerance_scale(batch.rtol, batch.atol, past.y, roots.z)
         error = reach.error_part[:, None].to(guess.dtype) * (roots.z - guess)
@@ -131,13 +138,22 @@ def _step(
     z = torch.where(accept[:, None], roots.z, past.y.detach())
     if torch.is_grad_enabled():
         reach = Reach.of(t, past)
-        z = attached(batch.f, t, z, reach.anchor, gamma)
+        z = attached(batch.f, now, z, reach.anchor, gamma)
+    _count(batch.f.stats, roots.iterations, bool(accept.any()))
     following = past.where(accept, reach.ended(past, z))
     with torch.no_grad():
         choice = _choice(batch, reach, following, ratio, scale, accept)
     place = _decided(batch, place, following, choice, reach.order, accept, roots.solved, known.fresh, last)
     _save(batch, place, accept, reach.order, outputs)
     return place, _renewed(batch, place, known, roots.rate, roots.iterations, running & ~roots.solved, accept)
+
+
+def _count(stats: Stats, iterations: int, accepted: bool) -> None:
+    """A step of the batch; it was accepted if it was for one of its samples."""
+    stats.n_steps += 1
+    stats.n_accepted += accepted
+    stats.n_rejected += not accepted
+    stats.n_inner += iterations
 
 
 def _choice(
@@ -150,7 +166,7 @@ def _choice(
     if bool(look.any()):
         for beside in (-1, 1):
             other = (order + beside).clamp(1, batch.max_order)
-            allowed = look & (other == order + beside) & (after.count >= other + 2)
+            allowed = look & (other == order + beside) & (after.points >= other + 2)
             found = _rms(reach.error_at(other, after) / scale) / batch.share
             choice = control.better(choice, found, other, beside > 0, allowed)
     return choice
@@ -171,19 +187,20 @@ def _decided(
                               since=torch.where(accept, since, place.past.since))  # fmt: skip
     counts = Counts(place.counts.steps + running, place.counts.accepted + accept)
     h = torch.where(running, torch.where(accept, longer, shorter), place.h)
-    code = _ended(batch, place.code, past.ts[0], h, counts.steps, accept, following.y)
-    return Place(past, h, code, torch.where(accept, no, place.rejected + 1), place.reached, counts)
+    rejected = torch.where(accept, no, place.rejected + 1)
+    code = _ended(batch, place.code, past.ts[0], h, counts.steps, rejected)
+    return Place(past, h, code, rejected, place.reached, counts)
 
 
-def _ended(
-    batch: Batch, code: Tensor, t: Tensor, h: Tensor, steps: Tensor, accept: Tensor, y: Tensor
-) -> Tensor:
+def _ended(batch: Batch, code: Tensor, t: Tensor, h: Tensor, steps: Tensor, rejected: Tensor) -> Tensor:
     """The status of those that are at their end, or can go no further."""
     running = code == RUNNING
-    done = t >= batch.saves[-1]
-    stuck = ~accept & (t + h <= t * (1.0 + 2.0 * torch.finfo(t.dtype).eps * torch.sign(t)))
-    for why, where in ((2, stuck), (1, steps >= batch.max_steps), (0, done)):
-        code = torch.where(running & where, why, code)
+    stuck = (t + h == t) | (rejected >= STUCK)
+    reasons = {
+        Status.STEP_UNDERFLOW: stuck, Status.MAX_STEPS: steps >= batch.max_steps, Status.SUCCESS: t >= batch.saves[-1],
+    }  # fmt: skip
+    for status, where in reasons.items():
+        code = torch.where(running & where, STATUSES.index(status), code)
     return code
 
 
