@@ -69,8 +69,22 @@ def scaling(points: int, seconds: float, error: float = 1e-6) -> Work:
                 size=points)  # fmt: skip
 
 
+def oscillators(count: int, tol: float, turns: int, seconds: float) -> Work:
+    where, size = "benchmarks.solve_oscillators", {"count": count}
+    entries = (
+        Entry(OURS, "proxode", f"{where}:per_sample", size),
+        Entry("proxode, joint", "proxode", f"{where}:joint", size),
+        Entry("torchode dopri5", "torchode", f"{where}:torchode_dopri5", size),
+    )
+    rules = Rules(None, seconds, turns, (tol,))
+    title = f"{count} Van der Pol oscillators, tolerance {tol:.0e}"
+    bounds = (Bound("proxode, joint", "seconds", 1 / 3),)
+    return Work(f"oscillators_{count}_{tol:.0e}", title, entries, rules, bounds, count)
+
+
 def all_works() -> list[Work]:
     works = [decay(10, 7), decay(100_000, 7), diffusion(128, 5, 300.0)]
+    works += [oscillators(512, tol, 3, 120.0) for tol in (1e-3, 1e-6)]
     works += [diffusion(points, 3, 300.0) for points in (1_024, 4_096)]
     return works + [scaling(points, 300.0) for points in SCALING]
 
@@ -78,4 +92,4 @@ def all_works() -> list[Work]:
 def quick_works() -> list[Work]:
     """The same kinds of work, small: for the shape of the report, not for its numbers."""
     small = diffusion(16, 1, 30.0, error=1e-3)
-    return [decay(10, 1), small, scaling(16, 30.0, 1e-3), scaling(32, 30.0, 1e-3)]
+    return [decay(10, 1), small, oscillators(8, 1e-3, 1, 10.0), scaling(16, 30.0, 1e-3), scaling(32, 30.0, 1e-3)]

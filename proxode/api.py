@@ -18,6 +18,7 @@ from .inner import InnerSolver
 from .methods import Method, method_of
 from .prepare import check_ends, check_limit, check_method, check_options, outside_inference_mode, prepare
 from .problem import SNAP
+from .samples import solve_samples
 from .solution import Failure, Solution, SolverError, Status, new_stats
 from .vector_field import number
 
@@ -180,15 +181,28 @@ def solve(
         event: a `proxode.Event`, a function `event(t, y)` or several of them. A terminal one (a plain function is)
             ends the solve with `Status.EVENT`; ys then holds the times of save_at before it, or t0 and the event.
             `Solution.event_ts` and `Solution.event_ys` have all that were found.
+        per_sample: dimension 0 of y0 holds independent problems. func gets t of shape `(batch,)`; t0, t1, rtol and atol
+            may have one value for each sample, and save_at a column. Every sample takes its own steps at its own
+            order, and one that fails leaves the others alone (`Solution.samples`). For 'auto' and 'bdf' and samples of
+            up to 100 unknowns.
         dense: keep every step, so that `Solution.evaluate(t)` answers for any time between t0 and t1.
         options: as in `odeint`; an unknown one raises.
     """
-    for name, value in (("per_sample", per_sample), ("progress", progress)):
-        if value:
-            raise NotImplementedError(f"`{name}` is not available yet")
+    if progress:
+        raise NotImplementedError("`progress` is not available yet")
     check_options("solve", options)
-    events = events_of(event)
     max_steps = check_limit("max_steps", max_steps)
+    if per_sample:
+        others = {"inner": (inner, "auto"), "gradient": (gradient, "implicit"), "event": (event, None),
+                  "step_size": (step_size, None), "dense": (dense, False),
+                  **{name: (value, None) for name, value in options.items()}}  # fmt: skip
+        given = [name for name, (value, default) in others.items() if value is not default and value != default]
+        if given:
+            raise NotImplementedError(f"`{given[0]}` is not available with `per_sample`: leave one of them out")
+        with outside_inference_mode():
+            return solve_samples(func, y0, t0, t1, method=method, save_at=save_at, rtol=rtol, atol=atol,
+                                 max_steps=max_steps, throw=throw)  # fmt: skip
+    events = events_of(event)
     chosen = check_method(method, step_size, options)
     times, saved = _save_times(t0, t1, save_at)
     options = {**options, "step_size": step_size, "inner": inner, "gradient": gradient}

@@ -193,6 +193,20 @@ class Failure:
         return f"{self.status.message}, {where}{detail}. What to try: {self.status.advice}."
 
 
+@dataclass(frozen=True)
+class SampleStats:
+    """How every sample of a solve with `per_sample=True` fared."""
+
+    status: tuple[Status, ...]
+    t: Tensor  # that it reached
+    n_steps: Tensor
+    n_accepted: Tensor
+
+    @property
+    def n_rejected(self) -> Tensor:
+        return self.n_steps - self.n_accepted
+
+
 @dataclass
 class Solution:
     """The outcome of `solve`. `ys[i]` is the state at `ts[i]`, in the structure of y0 (a tuple if y0 was one).
@@ -202,6 +216,9 @@ class Solution:
 
     `event_ts[k]` are the times at which event k was found, and `event_ys[k]` the states there, stacked in front. If
     one of them was terminal, `status` is `Status.EVENT`.
+
+    With `per_sample=True` `samples` has the status, the time reached and the steps of every sample; `status` is that of
+    the first that failed, and ys is nan where a sample did not come.
     """
 
     ts: Tensor
@@ -213,6 +230,7 @@ class Solution:
     dense: Callable[[Any], Any] | None = field(default=None, repr=False)
     event_ts: tuple[Tensor, ...] = ()
     event_ys: tuple[Any, ...] = ()
+    samples: SampleStats | None = None
 
     def evaluate(self, t: Any) -> Any:
         """The state at a time t between the first and the last, or at each of several, stacked in front."""

@@ -29,7 +29,7 @@ LAYERS = (
     ("loop",),
     ("gradients",),
     ("configure",),
-    ("prepare",),
+    ("prepare", "samples"),
     ("course", "snapshot", "stepper_settings"),
     ("api", "stepper"),
     ("__init__",),

@@ -1,0 +1,150 @@
+"""`solve(..., per_sample=True)`: from the arguments of the call to a batch, and from where it ended to a `Solution`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..configure import LEAST_ORDER, SHARE
+from ..inner import DENSE_LIMIT
+from ..problem import LEAST_RTOL
+from ..solution import Failure, SampleStats, Solution, SolverError, Status, new_stats
+from ..structure import Structure
+from .bdf import MAX_ORDER
+from .field import BatchField
+from .solve import STATUSES, Batch, Place, run
+
+DTYPES = (torch.float32, torch.float64)
+
+
+def solve_samples(
+    func: Callable[..., Any], y0: Any, t0: Any, t1: Any, *, method: Any, save_at: Any, rtol: Any, atol: Any,
+    max_steps: int, throw: bool,
+) -> Solution:  # fmt: skip
+    """Every sample of dimension 0 as a problem of its own."""
+    order = max_order_of(method)
+    structure, size = checked_state(y0)
+    starts, ends = (one_each(name, t, size) for name, t in (("t0", t0), ("t1", t1)))
+    if bool((starts == ends).any()):
+        raise ValueError("`t0` and `t1` are equal in a sample: there is nothing to integrate")
+    sign = torch.sign(ends - starts)
+    saves = checked_saves(save_at, starts, ends, sign)
+    if not callable(func):
+        raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
+    f = BatchField(func, structure, new_stats(), sign)
+    flat = f.flatten(y0)
+    if flat.shape[-1] > DENSE_LIMIT:
+        raise ValueError(f"`per_sample` solves a dense system for each sample, of up to {DENSE_LIMIT} unknowns, and "
+                         f"y0 has {flat.shape[-1]}: leave it out, so that the batch is one problem")  # fmt: skip
+    asked, absolute = (tolerance(name, tol, structure, f, flat) for name, tol in (("rtol", rtol), ("atol", atol)))
+    relative = asked.clamp(min=LEAST_RTOL * torch.finfo(flat.dtype).eps)
+    share = step_share(relative.amax(-1), order)
+    last = torch.cat([saves, (sign * ends)[None]])
+    batch = Batch(f, flat, sign * starts, last, relative, absolute, share, max_steps, order)
+    outputs, place = run(batch)
+    raised = (asked < relative).any(-1)
+    solution = made(f, batch, outputs, place, raised, starts, ends, save_at)
+    if solution.failure is not None and throw:
+        raise SolverError(solution.failure, solution)
+    return solution
+
+
+def max_order_of(method: Any) -> int:
+    if method in ("auto", "bdf"):
+        return MAX_ORDER
+    found = re.fullmatch(r"bdf([1-5])", method) if isinstance(method, str) else None
+    if found is None:
+        raise ValueError(f"`per_sample` takes method 'auto', 'bdf' or 'bdf1' to 'bdf5', not {method!r}")
+    return int(found[1])
+
+
+def checked_state(y0: Any) -> tuple[Structure, int]:
+    parts = y0 if isinstance(y0, tuple) else (y0,)
+    if not parts or not all(isinstance(part, Tensor) for part in parts):
+        raise TypeError(f"`y0` must be a torch.Tensor or a tuple of them, not {type(y0).__name__}")
+    if any(part.dim() == 0 for part in parts) or len({len(part) for part in parts}) != 1 or not len(parts[0]):
+        raise ValueError("`per_sample` takes dimension 0 of `y0` for the samples: it must be there, and of one length "
+                         f"in all parts, but the shapes are {[tuple(part.shape) for part in parts]}")  # fmt: skip
+    for part in parts:
+        if part.dtype not in DTYPES or part.dtype != parts[0].dtype:
+            raise TypeError(f"`y0` must be float32 or float64 with `per_sample`, in all its parts, not {part.dtype}")
+        if not bool(torch.isfinite(part.detach()).all()):
+            raise ValueError("`y0` holds nan or infinite values")
+    if not parts[0].numel():
+        raise ValueError("`y0` has no elements")
+    return Structure.of(y0), len(parts[0])
+
+
+def one_each(name: str, value: Any, size: int) -> Tensor:
+    """A number, or a tensor with one for each sample, as `(batch,)` float64."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
+        raise TypeError(f"`{name}` must be a number or a tensor with one for each sample, not {type(value).__name__}")
+    made = torch.as_tensor(value)
+    if made.requires_grad:
+        raise NotImplementedError(f"`{name}` requires a gradient, which `per_sample` does not have: detach it")
+    if made.dim() > 1 or made.numel() not in (1, size):
+        raise ValueError(f"`{name}` of shape {tuple(made.shape)} does not fit {size} samples")
+    made = made.to(torch.float64).reshape(-1).expand(size)
+    if not bool(torch.isfinite(made).all()):
+        raise ValueError(f"`{name}` holds nan or infinite values")
+    return made
+
+
+def checked_saves(save_at: Any, starts: Tensor, ends: Tensor, sign: Tensor) -> Tensor:
+    """`(outputs, batch)`, growing; t0 alone where none are given, for t1 is always there."""
+    if save_at is None:
+        return (sign * starts)[None]
+    if not isinstance(save_at, Tensor) or not save_at.is_floating_point() or not save_at.numel():
+        raise TypeError("`save_at` must be a floating torch.Tensor of times")
+    if save_at.requires_grad:
+        raise NotImplementedError("`save_at` requires a gradient, which `per_sample` does not have: detach it")
+    if save_at.dim() not in (1, 2) or (save_at.dim() == 2 and save_at.shape[1] != len(starts)):
+        raise ValueError(f"`save_at` must have shape (times,) or (times, {len(starts)}), not {tuple(save_at.shape)}")
+    times = sign * save_at.double().reshape(len(save_at), -1).expand(-1, len(starts))
+    if not bool(((times >= sign * starts) & (times <= sign * ends)).all()):
+        raise ValueError("`save_at` must lie between t0 and t1 of every sample")
+    if not bool((times[1:] > times[:-1]).all()):
+        raise ValueError("`save_at` must be strictly monotone, from t0 towards t1")
+    return times
+
+
+def tolerance(name: str, tol: Any, structure: Structure, f: BatchField, flat: Tensor) -> Tensor:
+    """`(batch, 1)` from a number or one for each sample, `(batch, n)` from one for each component."""
+    like_y0 = isinstance(tol, Tensor) and tol.dim() > 1 and not structure.is_tuple and tol.shape == structure.shapes[0]
+    made = f.flatten(tol) if like_y0 else one_each(name, tol, len(flat))[:, None]
+    if not bool(torch.isfinite(made).all()) or bool((made < 0).any()):
+        raise ValueError(f"`{name}` must be finite and not negative")
+    return made.to(flat)
+
+
+def step_share(rtol: Tensor, order: int) -> Tensor:
+    """The part of the tolerance that one step may use, as `configure` has it: not less than the dtype carries."""
+    least = LEAST_RTOL * torch.finfo(rtol.dtype).eps / rtol.double()
+    share = SHARE * rtol.double() ** (1.0 / (max(order, LEAST_ORDER) + 1))
+    return torch.maximum(share, least).clamp(max=1.0)
+
+
+def made(
+    f: BatchField, batch: Batch, outputs: list[Tensor], place: Place, raised: Tensor, starts: Tensor, ends: Tensor,
+    save_at: Any,
+) -> Solution:  # fmt: skip
+    statuses = [STATUSES[code] for code in place.code.tolist()]
+    statuses = [Status.TOLERANCE_RAISED if high and status is Status.SUCCESS else status
+                for status, high in zip(statuses, raised.tolist(), strict=True)]  # fmt: skip
+    steps, accepted = place.counts
+    samples = SampleStats(tuple(statuses), (batch.f.sign * place.t), steps, accepted)
+    kept = outputs if save_at is None else outputs[:-1]
+    ts = torch.stack([starts, ends]) if save_at is None else save_at
+    ys = f.restore(torch.stack(kept), len(kept))
+    bad = [i for i, status in enumerate(statuses) if not status.ok]
+    failure = None
+    if bad:
+        i = bad[0]
+        others = f"sample {i}" if len(bad) == 1 else f"sample {i}, and {len(bad) - 1} more of {len(statuses)}"
+        failure = Failure(statuses[i], float(samples.t[i]), int(steps[i]), float(place.h[i]), others)
+    status = statuses[bad[0]] if bad else next((s for s in statuses if s is not Status.SUCCESS), Status.SUCCESS)
+    return Solution(ts, ys, f.stats, status, failure, samples=samples)

@@ -1,0 +1,229 @@
+"""The loop over a batch of independent problems: each has its own time, step, order, end and status."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..norms import tolerance_scale
+from ..solution import Stats, Status
+from . import control
+from .bdf import MAX_ORDER, Past, Reach
+from .field import BatchField
+from .implicit import attached
+from .newton import Equations
+from .newton import solve as solve_equations
+
+KAPPA = 0.3  # part of the error of a step that its equation may leave
+ROUNDING = 1e-10
+STUCK = 50  # rejections in a row: the step is nothing by then
+RUNNING = -1
+STATUSES = (Status.SUCCESS, Status.MAX_STEPS, Status.STEP_UNDERFLOW, Status.NON_FINITE)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is to be solved. Times are float64 and grow, whatever the user's direction."""
+
+    f: BatchField
+    y0: Tensor  # (batch, n)
+    t0: Tensor  # (batch,)
+    saves: Tensor  # (outputs, batch), growing; the last are the ends
+    rtol: Tensor  # (batch, 1)
+    atol: Tensor  # (batch, 1), or one for each component
+    share: Tensor  # (batch,): part of the tolerance that the error of a step may be
+    max_steps: int
+    max_order: int = MAX_ORDER
+
+
+class Counts(NamedTuple):
+    """Of every sample."""
+
+    steps: Tensor
+    accepted: Tensor
+
+
+class Place(NamedTuple):
+    """Where every sample is."""
+
+    past: Past
+    h: Tensor
+    code: Tensor  # of its status; RUNNING before its end
+    rejected: Tensor  # times in a row
+    reached: Tensor  # outputs passed
+    counts: Counts
+
+    @property
+    def t(self) -> Tensor:
+        return self.past.ts[0]
+
+    @property
+    def running(self) -> Tensor:
+        return self.code == RUNNING
+
+
+class Jacobians(NamedTuple):
+    values: Tensor
+    fresh: Tensor  # which were made where the sample is
+    rate: Tensor
+    spent: int = 0  # iterations that better ones would have spared
+
+
+def run(batch: Batch) -> tuple[list[Tensor], Place]:
+    """The state at every output, and where every sample ended; what was not reached is nan."""
+    slope = batch.f(batch.t0, batch.y0)
+    recording = slope.requires_grad  # y0, or something that f captures, wants its gradient
+    slope = slope.detach()
+    with torch.no_grad():
+        place, known = _start(batch, slope)
+    with torch.set_grad_enabled(recording):
+        place = place._replace(past=Past.of(batch.t0, batch.y0))
+        outputs = [torch.where((place.reached > j)[:, None], batch.y0, torch.nan) for j in range(len(batch.saves))]
+        while bool(place.running.any()):
+            place, known = _step(batch, place, known, slope, outputs)
+    return outputs, place
+
+
+def _start(batch: Batch, slope: Tensor) -> tuple[Place, Jacobians]:
+    end = batch.saves[-1]
+    h = _first_step(batch, slope, end - batch.t0)
+    zero = torch.zeros(len(batch.t0), dtype=torch.long, device=batch.y0.device)
+    reached = (batch.saves <= batch.t0).sum(0)
+    code = torch.where(torch.isfinite(slope).all(-1), RUNNING, STATUSES.index(Status.NON_FINITE))
+    place = Place(Past.of(batch.t0, batch.y0), h, code, zero, reached, Counts(zero, zero))
+    jacobian = batch.f.jacobian(batch.t0, batch.y0)
+    return place, Jacobians(jacobian, place.running, torch.ones_like(h))
+
+
+def _first_step(batch: Batch, slope: Tensor, span: Tensor) -> Tensor:
+    """As `controllers.first_step`, of every sample."""
+    scale = tolerance_scale(batch.rtol, batch.atol, batch.y0)
+    d0, d1 = (_rms(x / scale) for x in (batch.y0, slope))
+    h0 = torch.where((d0 < 1e-5) | (d1 < 1e-5), 1e-6, 0.01 * d0 / d1)
+    h0 = torch.minimum(h0, span)
+    moved = batch.f(batch.t0 + h0, batch.y0 + h0[:, None].to(slope.dtype) * slope)
+    steepest = torch.maximum(d1, _rms((moved - slope) / scale) / h0)
+    h1 = torch.where(steepest <= 1e-15, (1e-3 * h0).clamp(min=1e-6), (0.01 / steepest) ** 0.5)
+    h = torch.minimum(torch.minimum(100.0 * h0, h1), span)
+    return torch.where(torch.isfinite(h) & (h > 0.0), h, torch.minimum(torch.full_like(h, 1e-6), span))
+
+
+def _rms(x: Tensor) -> Tensor:
+    return (torch.linalg.vector_norm(x, dim=-1) * x.shape[-1] ** -0.5).double()
+
+
+def _step(
+    batch: Batch, place: Place, known: Jacobians, slope: Tensor, outputs: list[Tensor]
+) -> tuple[Place, Jacobians]:
+    past, running, end = place.past, place.running, batch.saves[-1]
+    last = place.t + place.h * (1.0 + ROUNDING) >= end
+    t = torch.where(running, torch.where(last, end, place.t + place.h), place.t + 1.0)
+    with torch.no_grad():
+        reach = Reach.of(t, past)
+        guess = reach.predicted(past, slope)
+        scale = tolerance_scale(batch.rtol, batch.atol, past.y, guess)
+        gamma = reach.gamma.to(guess.dtype)
+        now = torch.where(running, t, place.t)  # no f beyond the end of a sample
+        at = Equations(now, reach.anchor, gamma, scale, (KAPPA * batch.share).to(guess.dtype), running)
+        roots = solve_equations(batch.f, at, guess, known.values, known.rate)
+        scale = tolerance_scale(batch.rtol, batch.atol, past.y, roots.z)
+        error = reach.error_part[:, None].to(guess.dtype) * (roots.z - guess)
+        ratio = _rms(error / scale) / batch.share
+        ratio = torch.where(roots.solved & torch.isfinite(ratio), ratio, math.inf)
+        accept = running & (ratio <= 1.0)
+    z = torch.where(accept[:, None], roots.z, past.y.detach())
+    if torch.is_grad_enabled():
+        reach = Reach.of(t, past)
+        z = attached(batch.f, now, z, reach.anchor, gamma)
+    _count(batch.f.stats, roots.iterations, bool(accept.any()))
+    following = past.where(accept, reach.ended(past, z))
+    with torch.no_grad():
+        choice = _choice(batch, reach, following, ratio, scale, accept)
+    place = _decided(batch, place, following, choice, reach.order, accept, roots.solved, known.fresh, last)
+    _save(batch, place, accept, reach.order, outputs)
+    return place, _renewed(batch, place, known, roots.rate, roots.iterations, running & ~roots.solved, accept)
+
+
+def _count(stats: Stats, iterations: int, accepted: bool) -> None:
+    """A step of the batch; it was accepted if it was for one of its samples."""
+    stats.n_steps += 1
+    stats.n_accepted += accepted
+    stats.n_rejected += not accepted
+    stats.n_inner += iterations
+
+
+def _choice(
+    batch: Batch, reach: Reach, after: Past, ratio: Tensor, scale: Tensor, accept: Tensor
+) -> control.Choice:
+    """Neighbouring orders are looked at after order + 1 steps: the points must have settled to it."""
+    order = reach.order
+    choice = control.at_order(ratio, order)
+    look = accept & (after.since > order)
+    if bool(look.any()):
+        for beside in (-1, 1):
+            other = (order + beside).clamp(1, batch.max_order)
+            allowed = look & (other == order + beside) & (after.points >= other + 2)
+            found = _rms(reach.error_at(other, after) / scale) / batch.share
+            choice = control.better(choice, found, other, beside > 0, allowed)
+    return choice
+
+
+def _decided(
+    batch: Batch, place: Place, following: Past, choice: control.Choice, order: Tensor, accept: Tensor, solved: Tensor,
+    fresh: Tensor, last: Tensor,
+) -> Place:  # fmt: skip
+    h = torch.where(last, batch.saves[-1] - place.t, place.h)
+    longer = control.longer(h, choice, order, place.rejected > 0)
+    longer = torch.where(last, torch.maximum(longer, place.h), longer)
+    shorter = control.shorter(h, choice, ~solved, place.rejected >= 2)
+    shorter = torch.where(solved | fresh, shorter, h)  # an old Jacobian is no reason for a shorter step
+    running, no = place.running, torch.zeros_like(place.rejected)
+    since = torch.where(choice.order == order, following.since, 0)
+    past = following._replace(order=torch.where(accept, choice.order, place.past.order),
+                              since=torch.where(accept, since, place.past.since))  # fmt: skip
+    counts = Counts(place.counts.steps + running, place.counts.accepted + accept)
+    h = torch.where(running, torch.where(accept, longer, shorter), place.h)
+    rejected = torch.where(accept, no, place.rejected + 1)
+    code = _ended(batch, place.code, past.ts[0], h, counts.steps, rejected)
+    return Place(past, h, code, rejected, place.reached, counts)
+
+
+def _ended(batch: Batch, code: Tensor, t: Tensor, h: Tensor, steps: Tensor, rejected: Tensor) -> Tensor:
+    """The status of those that are at their end, or can go no further."""
+    running = code == RUNNING
+    stuck = (t + h == t) | (rejected >= STUCK)
+    reasons = {
+        Status.STEP_UNDERFLOW: stuck, Status.MAX_STEPS: steps >= batch.max_steps, Status.SUCCESS: t >= batch.saves[-1],
+    }  # fmt: skip
+    for status, where in reasons.items():
+        code = torch.where(running & where, STATUSES.index(status), code)
+    return code
+
+
+def _save(batch: Batch, place: Place, accept: Tensor, order: Tensor, outputs: list[Tensor]) -> None:
+    """The outputs that the accepted steps have passed, on the polynomial of the step."""
+    t, past = place.t, place.past
+    reached = (batch.saves <= t).sum(0)
+    first, final = int(place.reached.min()), int(reached.max())
+    for j in range(first, final):
+        new = accept & (place.reached <= j) & (reached > j)
+        if bool(new.any()):
+            when = torch.where(new, batch.saves[j], t)
+            outputs[j] = torch.where(new[:, None], past.at(when, order), outputs[j])
+    place.reached.copy_(torch.maximum(place.reached, reached))
+
+
+def _renewed(
+    batch: Batch, place: Place, known: Jacobians, rate: Tensor, iterations: int, failed: Tensor, accept: Tensor
+) -> Jacobians:
+    """New Jacobians for all, when an old one has failed, or when they have cost as much as new ones."""
+    spent = known.spent + max(iterations - 2, 0)
+    stale = failed & ~known.fresh & place.running
+    if bool(stale.any()) or spent > place.past.y.shape[-1]:
+        values = batch.f.jacobian(place.t, place.past.y.detach())
+        return Jacobians(values, torch.ones_like(accept), torch.ones_like(rate))
+    return Jacobians(known.values, known.fresh & ~accept, rate, spent)

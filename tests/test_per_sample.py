@@ -1,0 +1,243 @@
+"""`per_sample=True`: independent problems in one batch, each with its own steps, order, end and status."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import proxode
+from proxode import Status
+from proxode.samples.bdf import MAX_ORDER, Past, Reach
+
+
+def doubles(*values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def van_der_pol(mu: Tensor) -> Any:
+    return lambda t, y: torch.stack([y[:, 1], mu * (1 - y[:, 0] ** 2) * y[:, 1] - y[:, 0]], 1)
+
+
+def alone(mu: float) -> Any:
+    return lambda t, y: torch.stack([y[1], mu * (1 - y[0] ** 2) * y[1] - y[0]])
+
+
+MU = torch.logspace(0, 3, 7, dtype=torch.float64)
+Y0 = doubles([2.0, 0.0]).repeat(7, 1)
+
+
+# Against one problem at a time
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+def test_every_sample_is_solved_as_it_is_alone(tol: float) -> None:
+    """To the tolerance, and with about the steps that it takes alone, which differ by a factor of two."""
+    times = torch.linspace(0.0, 3.0, 7, dtype=torch.float64)
+    run = proxode.solve(van_der_pol(MU), Y0, 0.0, 3.0, per_sample=True, save_at=times, rtol=tol, atol=tol)
+    assert run.ys.shape == (7, 7, 2) and run.status is Status.SUCCESS and run.samples is not None
+    for i, mu in enumerate(MU.tolist()):
+        single = proxode.solve(alone(mu), Y0[i], 0.0, 3.0, save_at=times, method="bdf", rtol=tol, atol=tol)
+        exact = proxode.solve(alone(mu), Y0[i], 0.0, 3.0, save_at=times, method="bdf", rtol=1e-9, atol=1e-9)
+        off = (run.ys[:, i] - exact.ys).abs() / (tol + tol * exact.ys.abs())
+        assert float(off.square().mean(1).sqrt().max()) < 10
+        assert abs(int(run.samples.n_accepted[i]) - single.stats.n_accepted) <= 0.25 * single.stats.n_accepted + 5
+    assert run.samples.n_steps.max() > 1.5 * run.samples.n_steps.min()
+    assert run.stats.n_steps < 1.3 * int(run.samples.n_steps.max())  # nobody waits for the sum of all
+    assert run.stats.nfe_forward < 4 * run.stats.n_steps + 30
+
+
+@given(st.integers(1, 5), st.lists(st.floats(0.01, 3.0), min_size=9, max_size=9), st.integers(0, 10))
+@settings(max_examples=60, deadline=None)
+def test_a_formula_of_order_k_is_exact_for_polynomials_of_degree_k(k: int, gaps: list[float], seed: int) -> None:
+    c = torch.randn(k + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    def p(t: Tensor) -> Tensor:
+        return sum(a * t**i for i, a in enumerate(c))[:, None]  # type: ignore[index, union-attr, return-value]
+
+    def slope(t: Tensor) -> Tensor:
+        return sum(i * a * t ** (i - 1) for i, a in enumerate(c) if i)[:, None]  # type: ignore[index, union-attr, return-value]
+
+    t = doubles(0.0)
+    past = Past.of(t, p(t))
+    for gap in gaps:
+        t = t + gap
+        past = past._replace(order=torch.full_like(past.order, k))
+        reach = Reach.of(t, past)
+        if int(past.points) > k:
+            size = float(1 + p(t).abs() + slope(t).abs())
+            assert float((reach.predicted(past, slope(t)) - p(t)).abs()) < 1e-9 * size * (1 + t.item()) ** k
+            solved = reach.anchor + reach.gamma[:, None] * slope(t)
+            assert float((solved - p(t)).abs()) < 1e-9 * size * (1 + t.item()) ** k
+        past = reach.ended(past, p(t))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_order_is_capped(k: int) -> None:
+    few, many = (proxode.solve(van_der_pol(MU), Y0, 0.0, 2.0, per_sample=True, method=method, rtol=1e-3, atol=1e-3)
+                 for method in ("bdf", f"bdf{k}"))  # fmt: skip
+    assert torch.allclose(few.ys[-1], many.ys[-1], atol=5e-2)
+    assert many.stats.n_steps > few.stats.n_steps
+    assert MAX_ORDER == 5
+
+
+# Each with its own
+
+
+def test_times_directions_tolerances_and_save_times_may_differ() -> None:
+    rates, t0, t1 = doubles(1.0, 5.0, 0.3), doubles(0.0, 1.0, 2.0), doubles(1.0, 3.0, -1.0)
+    tol = doubles(1e-3, 1e-8, 1e-5)
+    saves = t0 + torch.linspace(0.1, 1.0, 4, dtype=torch.float64)[:, None] * (t1 - t0)
+    seen: list[Tensor] = []
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        seen.append(t)
+        return -rates[:, None] * y
+
+    run = proxode.solve(f, doubles([1.0], [2.0], [3.0]), t0, t1, per_sample=True, save_at=saves, rtol=tol, atol=tol)
+    exact = doubles(1.0, 2.0, 3.0) * torch.exp(-rates * (saves - t0))
+    off = (run.ys[..., 0] - exact).abs() / (tol * (1 + exact))
+    assert float(off.max()) < 10
+    assert run.samples is not None and run.samples.n_steps[1] > 2 * run.samples.n_steps[0]
+    assert torch.equal(run.samples.t, t1) and run.ts is saves
+    times = torch.stack(seen)
+    low, high = torch.minimum(t0, t1), torch.maximum(t0, t1)
+    assert bool(((times >= low - 1e-9) & (times <= high + 1e-9)).all())  # f is not asked beyond the ends of a sample
+
+
+def test_a_tuple_and_any_shape() -> None:
+    def f(t: Tensor, y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        assert t.shape == (3,) and y[0].shape == (3, 2, 2) and y[1].shape == (3,)
+        return -100 * (y[0] - torch.cos(t)[:, None, None]), y[0].sum((1, 2)) * 0 + y[1]
+
+    y0 = (torch.zeros(3, 2, 2, dtype=torch.float64), torch.ones(3, dtype=torch.float64))
+    run = proxode.solve(f, y0, 0.0, 1.0, per_sample=True, rtol=1e-6, atol=1e-6)
+    assert run.ys[0].shape == (2, 3, 2, 2) and run.ys[1].shape == (2, 3)
+    assert torch.allclose(run.ys[1][-1], torch.full((3,), math.e, dtype=torch.float64), rtol=1e-5)
+
+
+def test_in_float32_a_tolerance_is_raised_and_said_to_be() -> None:
+    run = proxode.solve(lambda t, y: -y, torch.ones(2, 1), 0.0, 1.0, per_sample=True, rtol=doubles(1e-4, 1e-9),
+                        atol=1e-8)  # fmt: skip
+    assert run.samples is not None and run.samples.status == (Status.SUCCESS, Status.TOLERANCE_RAISED)
+    assert run.ys.dtype == torch.float32 and float((run.ys[-1] - math.exp(-1)).abs().max()) < 1e-3
+
+
+# One that fails
+
+
+def failing(t: Tensor, y: Tensor) -> Tensor:
+    """The second has no derivative beyond t = 0.5, the third explodes at t = 1."""
+    lost = torch.where(t < 0.5, -y[:, 0], torch.nan)
+    return torch.stack([-1e3 * (y[0] - torch.cos(t[:1])), lost[1:2], y[2] ** 2, -y[3]])
+
+
+def test_one_that_fails_neither_slows_nor_spoils_the_others() -> None:
+    y0 = torch.ones(4, 1, dtype=torch.float64)
+    run = proxode.solve(failing, y0, 0.0, 2.0, per_sample=True, save_at=doubles(0.25, 2.0), throw=False)
+    good = proxode.solve(lambda t, y: torch.stack([-1e3 * (y[0] - torch.cos(t[:1])), -y[1]]), y0[:2], 0.0, 2.0,
+                         per_sample=True, save_at=doubles(0.25, 2.0))  # fmt: skip
+    assert run.samples is not None and good.samples is not None
+    assert [status.ok for status in run.samples.status] == [True, False, False, True]
+    assert torch.allclose(run.ys[:, [0, 3]], good.ys, rtol=1e-4)
+    assert run.samples.n_steps[[0, 3]].tolist() == good.samples.n_steps.tolist()
+    assert bool(torch.isfinite(run.ys[0]).all()) and bool(torch.isnan(run.ys[1, 1:3]).all())
+    assert run.samples.t[1] == pytest.approx(0.5, abs=1e-3) and run.samples.t[2] == pytest.approx(1.0, abs=1e-3)
+    assert run.status is run.samples.status[1] and "sample 1, and 1 more of 4" in run.message
+    assert run.stats.n_steps < int(run.samples.n_steps.max()) + 20
+    with pytest.raises(proxode.SolverError) as caught:
+        proxode.solve(failing, y0, 0.0, 2.0, per_sample=True)
+    assert caught.value.solution is not None and caught.value.solution.samples is not None
+
+
+def test_nan_from_the_start_and_too_many_steps() -> None:
+    rates = doubles(1.0, math.nan, 1.0)
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return (rates * (torch.cos(20 * t) - y[:, 0]))[:, None]
+
+    run = proxode.solve(f, torch.ones(3, 1, dtype=torch.float64), 0.0, doubles(0.1, 1.0, 300.0), per_sample=True,
+                        max_steps=100, throw=False)  # fmt: skip
+    assert run.samples is not None
+    assert run.samples.status == (Status.SUCCESS, Status.NON_FINITE, Status.MAX_STEPS)
+    assert run.samples.n_steps[1:].tolist() == [0, 100] and 0 < run.samples.t[2] < 300
+
+
+# Gradients
+
+
+def test_gradients_are_those_of_single_solves() -> None:
+    mu, y0 = MU.clone().requires_grad_(), Y0.clone().requires_grad_()
+    times = doubles(0.5, 2.0)
+    with proxode.record() as stats:
+        run = proxode.solve(van_der_pol(mu), y0, 0.0, 2.0, per_sample=True, save_at=times, rtol=1e-8, atol=1e-8)
+    got = torch.autograd.grad(run.ys.sum(), (mu, y0))
+    for i in range(len(MU)):
+        m, y = MU[i].clone().requires_grad_(), Y0[i].clone().requires_grad_()
+        f = lambda t, y, m=m: torch.stack([y[1], m * (1 - y[0] ** 2) * y[1] - y[0]])  # noqa: E731
+        ys = proxode.solve(f, y, 0.0, 2.0, save_at=times, method="bdf", rtol=1e-9, atol=1e-9).ys
+        for ours, exact in zip(got, torch.autograd.grad(ys.sum(), (m, y)), strict=True):
+            assert torch.allclose(ours[i], exact, rtol=1e-5, atol=1e-7)
+    assert stats.nfe_forward + stats.nfe_backward == stats.n_f + stats.n_jac + stats.n_vjp
+    assert stats.nfe_backward <= 3 * stats.n_steps + 5  # two columns and one product for each step
+
+
+def test_gradients_of_parameters_that_all_share_and_of_one_that_fails() -> None:
+    w = doubles(0.7).requires_grad_()
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([-w * y[0], torch.where(t[1:2] < 0.5, -w * y[1], -w * y[1] ** 2 * 1e300)])
+
+    run = proxode.solve(f, torch.ones(2, 1, dtype=torch.float64), 0.0, 1.0, per_sample=True, rtol=1e-8, atol=1e-8,
+                        throw=False)  # fmt: skip
+    (grad,) = torch.autograd.grad(run.ys[-1, 0].sum(), w)
+    assert float(grad) == pytest.approx(-math.exp(-0.7), rel=1e-6)
+
+
+def test_nothing_is_recorded_where_nothing_wants_a_gradient() -> None:
+    def cost(**grad: Any) -> int:
+        y0 = Y0.clone().requires_grad_(**grad)
+        return proxode.solve(van_der_pol(MU), y0, 0.0, 1.0, per_sample=True).stats.nfe_forward
+
+    assert cost(requires_grad=False) < cost(requires_grad=True)
+    with torch.no_grad():
+        run = proxode.solve(van_der_pol(MU), Y0.clone().requires_grad_(), 0.0, 1.0, per_sample=True)
+    assert not run.ys.requires_grad
+
+
+# Bad input
+
+BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "method": ({"method": "dopri5"}, ValueError, "`per_sample` takes method"),
+    "y0": ({"y0": doubles(1.0)[0]}, ValueError, "dimension 0 of `y0`"),
+    "y0 nan": ({"y0": doubles([math.nan])}, ValueError, "`y0` holds nan"),
+    "y0 half": ({"y0": torch.ones(2, 1, dtype=torch.float16)}, TypeError, "float32 or float64"),
+    "y0 wide": ({"y0": torch.ones(2, 101)}, ValueError, "up to 100 unknowns"),
+    "parts": ({"y0": (torch.ones(2, 1), torch.ones(3, 1))}, ValueError, "of one length"),
+    "t0": ({"t0": doubles(0.0, 1.0, 2.0)}, ValueError, "`t0` of shape"),
+    "t1": ({"t1": "later"}, TypeError, "`t1` must be a number"),
+    "equal": ({"t1": doubles(1.0, 0.0)}, ValueError, "are equal in a sample"),
+    "gradient of t1": ({"t1": doubles(1.0, 2.0).requires_grad_()}, NotImplementedError, "`t1` requires a gradient"),
+    "save_at": ({"save_at": doubles(0.5, 2.0)}, ValueError, "`save_at` must lie between"),
+    "save_at order": ({"save_at": doubles(0.5, 0.4)}, ValueError, "strictly monotone"),
+    "save_at shape": ({"save_at": torch.ones(2, 3)}, ValueError, r"\(times, 2\)"),
+    "rtol": ({"rtol": -1.0}, ValueError, "`rtol` must be finite and not negative"),
+    "atol": ({"atol": doubles(1.0, 2.0, 3.0)}, ValueError, "`atol` of shape"),
+    "event": ({"event": lambda t, y: y}, NotImplementedError, "`event` is not available with `per_sample`"),
+    "inner": ({"inner": "fr"}, NotImplementedError, "`inner` is not available"),
+    "option": ({"first_step": 0.1}, NotImplementedError, "`first_step` is not available"),
+    "detached": ({"func": lambda t, y: -y.detach()}, ValueError, "in autograd's eyes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_names_the_argument(name: str) -> None:
+    kwargs, error, says = BAD[name]
+    given = {"func": lambda t, y: -y, "y0": torch.ones(2, 1, dtype=torch.float64), "t0": 0.0, "t1": 1.0, **kwargs}
+    with pytest.raises(error, match=says):
+        proxode.solve(given.pop("func"), given.pop("y0"), given.pop("t0"), given.pop("t1"), per_sample=True, **given)
