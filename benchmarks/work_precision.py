@@ -32,6 +32,7 @@ from .stiff_problems import SEED, Problem, all_problems
 TOLERANCES = tuple(10.0**-k for k in range(2, 10))
 QUICK_TOLERANCES = (1e-3, 1e-6)
 FURTHER = (1e-1, 1e-10, 1e-11)  # of CVODE: its curve is to reach all errors that ours has
+NO_DIGIT = 1.0  # relative error from which a point is no part of a curve
 PAIRS = {"dense": ("proxode bdf, newton", "CVODE dense"), "matrix-free": ("proxode bdf, matrix-free", "CVODE GMRES")}
 
 COUNTING = (
@@ -106,11 +107,14 @@ def _compared(ours: Row, theirs: Row | None, curve: list[Row]) -> Row:
 
 
 def nfe_at(curve: list[Row], error: float) -> float | None:
-    """The NFE at which a curve has this error, between its points by logarithms; None beyond its ends."""
+    """The NFE at which a curve has this error, between its points by logarithms. Before its first point, those of that
+    point, which has a smaller error; None beyond its last."""
     points = [(math.log(row["error"]), math.log(row["nfe"])) for row in curve
-              if row["status"] == "SUCCESS" and row["error"]]  # fmt: skip
-    if not error:
+              if row["status"] == "SUCCESS" and 0.0 < row["error"] < NO_DIGIT]  # fmt: skip
+    if not error or not points:
         return None
+    if math.log(error) > max(points)[0]:
+        return math.exp(max(points)[1])
     for (e0, n0), (e1, n1) in itertools.pairwise(points):
         if min(e0, e1) <= math.log(error) <= max(e0, e1) and e0 != e1:
             return math.exp(n0 + (n1 - n0) * (math.log(error) - e0) / (e1 - e0))
@@ -188,6 +192,7 @@ def main(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from a report of the same code.")] = False,
     problem: Annotated[str, typer.Option(help="Only problems whose names contain one of these, with commas.")] = "",
     solver: Annotated[str, typer.Option(help="Only solvers whose names contain one of these, with commas.")] = "",
+    redraw: Annotated[bool, typer.Option("--redraw", help="Only summary and picture, from the rows there.")] = False,
     max_nfe: Annotated[int | None, typer.Option(help="Evaluations of a row; 300,000, quick 20,000.")] = None,
     max_seconds: Annotated[float, typer.Option(help="Seconds of a run.")] = Limits.seconds,
     cache: Annotated[Path, typer.Option(help="Folder for the reference solutions.")] = CACHE,
@@ -208,7 +213,13 @@ def main(
         "problems": [{"name": p.name, "title": p.title, "size": p.size, "kind": p.kind, "t": [p.t0, p.t1]}
                      for p in problems.values()],
     }  # fmt: skip
-    report = opened(out / f"work_precision{'_quick' if quick else ''}.json", header, resume, console)
+    path = out / f"work_precision{'_quick' if quick else ''}.json"
+    if redraw:
+        before = json.loads(path.read_text())
+        report = Report(path, {name: value for name, value in before.items() if name not in ("rows", "summary")})
+        report.rows = before["rows"]
+        return finish(report, console)
+    report = opened(path, header, resume, console)
     picked = [problems[name] for name in chosen(problem, problems)]
     prepare(picked, cache, console)
     todo = tasks(picked, report, solver, tolerances, cache, limits)

@@ -194,6 +194,8 @@ def test_the_summary_compares_with_cvode_at_equal_tolerance_and_at_equal_error()
     assert (line["ours_largest_rms_over_tol"], line["theirs_largest_max_over_tol"]) == (0.5, 2.0)
     assert work_precision.nfe_at(curve("CVODE dense", 1.0), 2e-3) == pytest.approx(100 * math.sqrt(10))
     assert work_precision.nfe_at(curve("CVODE dense", 1.0), 1e-9) is None
+    wrong = {"status": "SUCCESS", "error": 2.0, "nfe": 5}  # no digit is right: it is no part of the curve
+    assert work_precision.nfe_at([wrong, *curve("CVODE dense", 1.0)], 0.1) == pytest.approx(100)
     work_precision.summary_table(made)
 
 
