@@ -32,18 +32,20 @@ COSTS = {"nfe": "NFE", "seconds": "seconds"}
 
 def draw(report: dict[str, Any], path: Path) -> None:
     titles = {p["name"]: p["title"] for p in report["problems"]}
-    names = [name for name in titles if any(row["problem"] == name for row in report["rows"])]
+    rows = [r for r in report["rows"] if r["tol"] in report["tolerances"]]  # others serve the comparison at equal error
+    names = [name for name in titles if any(row["problem"] == name for row in rows)]
     height = 3.1 * len(names) + 1.1
     figure = Figure(figsize=(11, height), dpi=130)
     figure.subplots_adjust(0.075, 0.75 / height, 0.775, 1 - 0.5 / height, wspace=0.12, hspace=0.42)
     panels = figure.subplots(len(names), len(COSTS), squeeze=False, sharey="row")
-    for row, name in zip(panels, names, strict=True):
-        for panel, (cost, label) in zip(row, COSTS.items(), strict=True):
-            _panel(panel, [r for r in report["rows"] if r["problem"] == name], cost, label)
-        row[0].set_ylabel("relative error", fontsize=9)
-        row[0].set_title(titles[name], loc="left", fontsize=10.5)
-        _failures(row[1], [r for r in report["rows"] if r["problem"] == name])
-    _legend(figure, report["rows"])
+    for line, name in zip(panels, names, strict=True):
+        here = [r for r in rows if r["problem"] == name]
+        for panel, (cost, label) in zip(line, COSTS.items(), strict=True):
+            _panel(panel, here, cost, label)
+        line[0].set_ylabel("relative error", fontsize=9)
+        line[0].set_title(titles[name], loc="left", fontsize=10.5)
+        _failures(line[1], here)
+    _legend(figure, rows)
     loosest, tightest = max(report["tolerances"]), min(report["tolerances"])
     note = (f"Tolerances from {power(loosest)} to {power(tightest)}. The error is the largest at the output times, in "
             "units of the largest value of each component.")  # fmt: skip
