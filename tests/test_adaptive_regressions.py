@@ -40,6 +40,19 @@ def test_a_jacobian_from_before_a_jump_does_not_carry_a_step_across_it(jump: flo
     assert float((run.ys[-1] - right).abs()) < (2e-3 if told else 2e-2)
 
 
+def test_moves_that_go_unchecked_are_few_in_a_row() -> None:
+    """The third component stops being stiff; with the Jacobian of before its moves are too short and its residual is
+    small, and its error grew to 23 tolerances over the steps that an oscillation beside it asks for."""
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        s = torch.sigmoid((1.14983 - t) * 3)
+        return torch.stack([-y[1], y[0], -22776.88 * s * y[2] + 0.5e-4 * (1 - s)])
+
+    ours, fine = (proxode.solve(f, doubles(1, 0, 0), 0.0, 15.0, method="bdf", rtol=tol, atol=tol).ys[-1, 2]
+                  for tol in (1e-4, 1e-9))  # fmt: skip
+    assert float((ours - fine).abs()) < 5e-4
+
+
 def test_a_jump_at_the_first_time_is_seen_from_after_it() -> None:
     for method in ("auto", "dopri5", "bdf", "crank_nicolson"):
         run = proxode.solve(

@@ -177,8 +177,10 @@ def test_readme_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL):
         exec(block, names)
     assert all(float(p.grad.abs().sum()) > 0 for p in names["net"].parameters())
-    network, falling, orbit, stepper = capsys.readouterr().out.splitlines()
+    network, samples, falling, orbit, stepper = capsys.readouterr().out.splitlines()
     assert network.endswith("[(0.0, 'bdf')]") and names["stats"].n_steps < 200
+    fewest, most = map(int, re.findall(r"tensor\((\d+)\)", samples))
+    assert 5 * fewest < most and bool(torch.isfinite(names["mus"].grad).all())
     assert falling.startswith("0.6385") and " -0.0325" in falling
     assert "EVENT" in orbit and "0.5236" in orbit and "8.0" in orbit
     assert 720 < float(stepper.split()[0]) < 740 and float(names["mu"].grad) > 0

@@ -128,6 +128,40 @@ def test_in_float32_a_tolerance_is_raised_and_said_to_be() -> None:
     assert run.ys.dtype == torch.float32 and float((run.ys[-1] - math.exp(-1)).abs().max()) < 1e-3
 
 
+def test_what_a_review_found_about_numbers() -> None:
+    """Numbers are not rounded to float32 on their way, an rtol of zero leaves atol, a component may be zero without an
+    atol, f may be constant, and a time may be so large that adding one is nothing."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    run = proxode.solve(lambda t, y: -y, one, 0.0, 0.7, per_sample=True, rtol=1e-9, atol=1e-9)
+    assert float(run.ts[-1]) == 0.7 and float((run.ys[-1] - math.exp(-0.7)).abs()) < 1e-8
+    run = proxode.solve(lambda t, y: -y, torch.ones(1, 1), 0.0, 0.3, per_sample=True, save_at=torch.linspace(0, 0.3, 4))
+    assert run.ys.shape == (4, 1, 1) and bool(torch.isfinite(run.ys).all())
+    turned = proxode.solve(lambda t, y: torch.stack([-y[:, 1], y[:, 0]], 1), doubles([1.0, 0.0]), 0.0, 20.0,
+                           per_sample=True, rtol=0.0, atol=1e-5)  # fmt: skip
+    assert float((turned.ys[-1] - doubles([math.cos(20), math.sin(20)])).abs().max()) < 2e-4
+    flat = proxode.solve(lambda t, y: -y, doubles([1.0, 0.0]), 0.0, 1.0, per_sample=True, rtol=1e-3, atol=0.0)
+    assert flat.status.ok and float(flat.ys[-1, 0, 1]) == 0.0
+    q = doubles(2.0).requires_grad_()
+    for f in (lambda t, y: torch.ones_like(y), lambda t, y: q * torch.ones_like(y)):
+        constant = proxode.solve(f, one, 0.0, 1.0, per_sample=True)
+        assert float(constant.ys[-1].detach()) == pytest.approx(1 + (2.0 if constant.ys.requires_grad else 1.0))
+    y0 = torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
+    rates = doubles([1e-16], [1e-2])
+    far = proxode.solve(lambda t, y: -rates * y, y0, 0.0, doubles(1e16, 3e3), per_sample=True)
+    far.ys[-1].sum().backward()
+    assert y0.grad is not None and bool(torch.isfinite(y0.grad).all())
+
+
+@pytest.mark.parametrize("rate", [1e9, 1e-7])
+def test_float32_at_any_scale_of_time(rate: float) -> None:
+    p, y0 = torch.tensor(rate, requires_grad=True), torch.tensor([[2.0, 1.5]], requires_grad=True)
+    run = proxode.solve(lambda t, y: -p * (y - 1), y0, 0.0, 1 / rate, per_sample=True, rtol=1e-4, atol=1e-4)
+    run.ys[-1].sum().backward()
+    assert torch.allclose(run.ys[-1].detach(), 1 + math.exp(-1) * (y0.detach() - 1), atol=1e-3)
+    assert y0.grad is not None and torch.allclose(y0.grad, torch.full((1, 2), math.exp(-1)), rtol=1e-2)
+    assert p.grad is not None and float(p.grad) * rate == pytest.approx(-1.5 * math.exp(-1), rel=1e-2)
+
+
 # One that fails
 
 
@@ -197,6 +231,16 @@ def test_gradients_of_parameters_that_all_share_and_of_one_that_fails() -> None:
                         throw=False)  # fmt: skip
     (grad,) = torch.autograd.grad(run.ys[-1, 0].sum(), w)
     assert float(grad) == pytest.approx(-math.exp(-0.7), rel=1e-6)
+
+
+def test_a_sample_without_a_derivative_does_not_spoil_the_gradient_of_what_all_share() -> None:
+    grads = []
+    for second in (-1.0, 1.0):
+        p = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+        y0 = doubles([1.0], [second])
+        run = proxode.solve(lambda t, y, p=p: -p * torch.sqrt(y), y0, 0.0, 0.5, per_sample=True, throw=False)
+        grads.append(torch.autograd.grad(run.ys[-1][0].sum(), p)[0])
+    assert float(grads[0]) == pytest.approx(float(grads[1]), rel=1e-3)
 
 
 def test_nothing_is_recorded_where_nothing_wants_a_gradient() -> None:

@@ -23,6 +23,7 @@ SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a 
 DEAR = 25  # unknowns, for which a new one is worth some iterations more
 STIFF = 1.0  # gamma times the spectral radius, from where a first move may go unchecked
 AGE = 0.05  # of an iteration, that every equation counts against a Jacobian: f may be stiff no longer
+UNCHECKED = 4  # equations in a row that may end so
 MISSED = 0.05  # part of the residual that counts as error while a move is not checked
 TINY = 1e-300
 NOISE = 10.0  # ulp of the state, times the stiffness: a residual of that size tells nothing
@@ -75,6 +76,7 @@ class Factors(NamedTuple):
     pivots: Tensor
     rate: float = 1.0  # by which an iteration with it shrinks the error; 1: not known
     spent: float = 0.0  # iterations that a better Jacobian would have spared, and a little for its age
+    unchecked: int = 0  # equations since a move with it was checked
 
     @staticmethod
     def of(jacobian: Tensor, gamma: float, rate: float = 1.0) -> Factors | None:
@@ -88,12 +90,12 @@ class Factors(NamedTuple):
     def carried(self, gamma: float) -> Factors | None:
         """For the next equation."""
         made = self if gamma == self.gamma else Factors.of(self.jacobian, gamma, self.rate)
-        return None if made is None else made._replace(spent=self.spent + AGE)
+        return None if made is None else made._replace(spent=self.spent + AGE, unchecked=self.unchecked + 1)
 
     def used(self, rate: float, spared: bool) -> Factors:
         """After an iteration that had this rate. It is not forgotten at once that the rate was worse."""
         worse = 0.3 * self.rate if self.rate < 1.0 else 0.0
-        return self._replace(rate=max(worse, rate), spent=self.spent + spared)
+        return self._replace(rate=max(worse, rate), spent=self.spent + spared, unchecked=0)
 
     def solve(self, r: Tensor) -> Tensor:
         return torch.linalg.lu_solve(self.lu, self.pivots, r.unsqueeze(-1)).squeeze(-1)
@@ -110,7 +112,7 @@ class ChordState(NamedTuple):
     length: float = 1.0  # part of the move that was taken
     here: bool = False  # is the Jacobian that of z?
     due: bool = False  # is a new Jacobian wanted?
-    stiff: bool = False
+    trusted: bool = False  # may the first move go unchecked?
     moves: int = 0  # with this Jacobian
     rate: float = 1.0
 
@@ -136,7 +138,8 @@ class Newton(InnerSolver):
         known = None if known is None else known.carried(number(equation.gamma))
         due = known is not None and known.spent > z.shape[-1]  # as much as a new one costs
         stiff = abs(number(equation.gamma)) * float(equation.f.learned.get("stiffness", 0.0)) > STIFF
-        return ChordState(goal, z, r, (z, r), known, due=due, stiff=stiff)
+        trusted = stiff and known is not None and known.unchecked <= UNCHECKED
+        return ChordState(goal, z, r, (z, r), known, due=due, trusted=trusted)
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState) -> tuple[Tensor, ChordState]:
         if state.here and state.move is not None and state.length > SHORTEST:
@@ -154,7 +157,7 @@ class Newton(InnerSolver):
                 equation.f.learned[self.name] = factors
                 return z - move, state._replace(
                     z=z, r=r, factors=factors, move=move, size=size, here=False,
-                    rate=1.0 if first and not state.stiff else factors.rate, moves=state.moves + 1,
+                    rate=1.0 if first and not state.trusted else factors.rate, moves=state.moves + 1,
                 )  # fmt: skip
             if not state.here and bool((two_norm(r) > two_norm(state.start[1])).any()):
                 z, r = state.start  # the old Jacobian has led away

@@ -19,7 +19,8 @@ class Past(NamedTuple):
     """The last points of every sample, newest first."""
 
     ts: Tensor  # (POINTS, batch)
-    differences: Tensor  # (POINTS, batch, n): number j is over the j + 1 newest points, zero where there are fewer
+    differences: Tensor  # (POINTS, batch, n): number j is over the j + 1 newest points, zero where there are fewer;
+    # float64, for they hold powers of the step
     points: Tensor  # (batch,): how many of them are real
     order: Tensor  # of the next step
     since: Tensor  # steps taken at that order
@@ -28,8 +29,8 @@ class Past(NamedTuple):
     def of(t: Tensor, y: Tensor) -> Past:
         ts = t - torch.arange(POINTS, dtype=t.dtype, device=t.device)[:, None]  # apart, though most mean nothing yet
         one = torch.ones(len(t), dtype=torch.long, device=t.device)
-        empty = y.new_zeros(POINTS - 1, *y.shape)
-        return Past(ts, torch.cat([y[None], empty]), one, one, torch.zeros_like(one))
+        empty = torch.zeros(POINTS - 1, *y.shape, dtype=torch.float64, device=y.device)
+        return Past(ts, torch.cat([y.double()[None], empty]), one, one, torch.zeros_like(one))
 
     @property
     def y(self) -> Tensor:
@@ -37,7 +38,7 @@ class Past(NamedTuple):
 
     def at(self, t: Tensor, order: Tensor) -> Tensor:
         """The polynomial through the order + 1 newest points, at t."""
-        return picked((_powers(t - self.ts)[..., None].to(self.y.dtype) * self.differences).cumsum(0), order)
+        return picked((_powers(t - self.ts)[..., None] * self.differences).cumsum(0), order)
 
     def where(self, chosen: Tensor, other: Past) -> Past:
         """`other` for the chosen samples."""
@@ -63,22 +64,23 @@ class Reach(NamedTuple):
         away = t - past.ts
         powers = _powers(away)
         rates = torch.cat([torch.zeros_like(away[:1]), away.reciprocal().cumsum(0)[:-1]])
-        terms = powers[..., None].to(past.y.dtype) * past.differences
+        terms = powers[..., None] * past.differences
         sums = terms.cumsum(0)
-        slopes = (rates[..., None].to(past.y.dtype) * terms).cumsum(0)
+        slopes = (rates[..., None] * terms).cumsum(0)
         gamma = picked(rates, order).reciprocal()
-        anchor = picked(sums, order - 1) - gamma[:, None].to(past.y.dtype) * picked(slopes, order - 1)
+        anchor = picked(sums, order - 1) - gamma[:, None] * picked(slopes, order - 1)
         length = picked(away, torch.minimum(order, past.points - 1))
         return Reach(t, order, powers, rates, sums, gamma, anchor, gamma / (length + gamma))
 
     def predicted(self, past: Past, slope: Tensor) -> Tensor:
         """The polynomial through order + 1 points; from one point along the slope."""
-        along = past.y + ((self.t - past.ts[0])[:, None]).to(slope.dtype) * slope
+        along = past.y + (self.t - past.ts[0])[:, None] * slope
         return torch.where((past.points == 1)[:, None], along, picked(self.sums, self.order))
 
     def ended(self, past: Past, z: Tensor) -> Past:
         """The past of those that take the step, with z at its end."""
-        higher = (z - self.sums[:-1]) / self.powers[1:, :, None].to(z.dtype)
+        z = z.double()
+        higher = (z - self.sums[:-1]) / self.powers[1:, :, None]
         known = torch.arange(1, POINTS, device=z.device)[:, None] <= past.points
         differences = torch.cat([z[None], torch.where(known[..., None], higher, 0.0)])
         points = (past.points + 1).clamp(max=POINTS)
@@ -87,7 +89,7 @@ class Reach(NamedTuple):
     def error_at(self, order: Tensor, after: Past) -> Tensor:
         """The local error of the step, had it been at this order."""
         size = picked(self.powers, order) / picked(self.rates, order)
-        return size[:, None].to(after.y.dtype) * picked(after.differences, order + 1)
+        return size[:, None] * picked(after.differences, order + 1)
 
 
 def picked(values: Tensor, index: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..configure import LEAST_ORDER, SHARE
+from ..configure import LEAST_ORDER, OF_ATOL, SHARE
 from ..inner import DENSE_LIMIT
 from ..problem import LEAST_RTOL
 from ..solution import Failure, SampleStats, Solution, SolverError, Status, new_stats
@@ -42,7 +42,7 @@ def solve_samples(
                          f"y0 has {flat.shape[-1]}: leave it out, so that the batch is one problem")  # fmt: skip
     asked, absolute = (tolerance(name, tol, structure, f, flat) for name, tol in (("rtol", rtol), ("atol", atol)))
     relative = asked.clamp(min=LEAST_RTOL * torch.finfo(flat.dtype).eps)
-    share = step_share(relative.amax(-1), order)
+    share = step_share(flat.detach(), relative.amax(-1), absolute.amax(-1), order)
     last = torch.cat([saves, (sign * ends)[None]])
     batch = Batch(f, flat, sign * starts, last, relative, absolute, share, max_steps, order)
     outputs, place = run(batch)
@@ -83,11 +83,12 @@ def one_each(name: str, value: Any, size: int) -> Tensor:
     """A number, or a tensor with one for each sample, as `(batch,)` float64."""
     if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
         raise TypeError(f"`{name}` must be a number or a tensor with one for each sample, not {type(value).__name__}")
-    made = torch.as_tensor(value)
+    made = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
     if made.requires_grad:
         raise NotImplementedError(f"`{name}` requires a gradient, which `per_sample` does not have: detach it")
     if made.dim() > 1 or made.numel() not in (1, size):
-        raise ValueError(f"`{name}` of shape {tuple(made.shape)} does not fit {size} samples")
+        raise ValueError(f"`{name}` of shape {tuple(made.shape)} does not fit {size} samples: one number for all, or "
+                         "one for each; a tolerance may also have the shape of y0")  # fmt: skip
     made = made.to(torch.float64).reshape(-1).expand(size)
     if not bool(torch.isfinite(made).all()):
         raise ValueError(f"`{name}` holds nan or infinite values")
@@ -104,7 +105,11 @@ def checked_saves(save_at: Any, starts: Tensor, ends: Tensor, sign: Tensor) -> T
         raise NotImplementedError("`save_at` requires a gradient, which `per_sample` does not have: detach it")
     if save_at.dim() not in (1, 2) or (save_at.dim() == 2 and save_at.shape[1] != len(starts)):
         raise ValueError(f"`save_at` must have shape (times,) or (times, {len(starts)}), not {tuple(save_at.shape)}")
-    times = sign * save_at.double().reshape(len(save_at), -1).expand(-1, len(starts))
+    ulp = torch.finfo(save_at.dtype).eps
+    times = save_at.double().reshape(len(save_at), -1).expand(-1, len(starts))
+    for end in (starts, ends):  # an end that was rounded to float32 is still that end
+        times = torch.where((times - end).abs() <= ulp * end.abs(), end, times)
+    times = sign * times
     if not bool(((times >= sign * starts) & (times <= sign * ends)).all()):
         raise ValueError("`save_at` must lie between t0 and t1 of every sample")
     if not bool((times[1:] > times[:-1]).all()):
@@ -121,11 +126,12 @@ def tolerance(name: str, tol: Any, structure: Structure, f: BatchField, flat: Te
     return made.to(flat)
 
 
-def step_share(rtol: Tensor, order: int) -> Tensor:
-    """The part of the tolerance that one step may use, as `configure` has it: not less than the dtype carries."""
-    least = LEAST_RTOL * torch.finfo(rtol.dtype).eps / rtol.double()
-    share = SHARE * rtol.double() ** (1.0 / (max(order, LEAST_ORDER) + 1))
-    return torch.maximum(share, least).clamp(max=1.0)
+def step_share(y0: Tensor, rtol: Tensor, atol: Tensor, order: int) -> Tensor:
+    """The part of the tolerance that one step may use, as `configure` has it for one problem."""
+    size = y0.double().abs().amax(-1).clamp(min=torch.finfo(torch.float64).tiny)
+    asked = torch.maximum(rtol.double(), OF_ATOL * atol.double() / size).clamp(max=1.0)
+    least = LEAST_RTOL * torch.finfo(y0.dtype).eps / asked
+    return torch.maximum(SHARE * asked ** (1.0 / (max(order, LEAST_ORDER) + 1)), least).clamp(max=1.0)
 
 
 def made(

@@ -53,10 +53,21 @@ class BatchField:
         with torch.enable_grad():
             z = y.detach().requires_grad_()
             out = self.evaluate(t, z)
-            if not out.requires_grad:
-                raise ValueError("func does not depend on y in autograd's eyes: `per_sample` needs its derivative")
-            rows = [torch.autograd.grad(out[:, i].sum(), z, retain_graph=i < n - 1)[0] for i in range(n)]
-        return torch.stack(rows, dim=1)
+            rows = [self._row(out[:, i].sum(), z) for i in range(n)] if out.requires_grad else []
+        if not any(row is not None for row in rows):
+            self._check_constant(t, y, out)
+        return torch.stack([torch.zeros_like(y) if row is None else row for row in rows or [None] * n], dim=1)
+
+    def _row(self, component: Tensor, z: Tensor) -> Tensor | None:
+        row: Tensor | None = torch.autograd.grad(component, z, retain_graph=True, allow_unused=True)[0]
+        return row
+
+    def _check_constant(self, t: Tensor, y: Tensor, out: Tensor) -> None:
+        """Where autograd sees no dependence on y there must be none."""
+        with torch.no_grad():
+            moved = self(t, 1.001 * y + 1e-3)
+        if not torch.equal(moved, out.detach()):
+            raise ValueError("func depends on y, but not in autograd's eyes: `per_sample` needs its derivative")
 
 
 def _count_product(stats: Stats, grad: Tensor) -> None:

@@ -56,7 +56,8 @@ def solve(f: BatchField, at: Equations, z: Tensor, jacobian: Tensor, rate: Tenso
         believed = torch.zeros_like(done)
         if before is not None:
             shrunk = torch.maximum(size / before[0].clamp(min=TINY), left / before[1].clamp(min=TINY))
-            rate = torch.where(done, rate, torch.maximum(0.3 * rate, shrunk))
+            known = torch.where(torch.isfinite(rate), rate, 1.0)  # a step that met nan says nothing of the next
+            rate = torch.where(done, rate, torch.maximum(0.3 * known, shrunk))
             failed |= ~(done | seen | (shrunk < SLOW))
             believed = (rate < SLOW) & (rate / (1.0 - rate).clamp(min=1.0 - SLOW) * size <= tol)
         z = torch.where((done | seen | failed)[:, None], z, z - move)

@@ -101,7 +101,7 @@ def _start(batch: Batch, slope: Tensor) -> tuple[Place, Jacobians]:
 
 def _first_step(batch: Batch, slope: Tensor, span: Tensor) -> Tensor:
     """As `controllers.first_step`, of every sample."""
-    scale = tolerance_scale(batch.rtol, batch.atol, batch.y0)
+    scale = _scale(batch, batch.y0)
     d0, d1 = (_rms(x / scale) for x in (batch.y0, slope))
     h0 = torch.where((d0 < 1e-5) | (d1 < 1e-5), 1e-6, 0.01 * d0 / d1)
     h0 = torch.minimum(h0, span)
@@ -121,24 +121,25 @@ def _step(
 ) -> tuple[Place, Jacobians]:
     past, running, end = place.past, place.running, batch.saves[-1]
     last = place.t + place.h * (1.0 + ROUNDING) >= end
-    t = torch.where(running, torch.where(last, end, place.t + place.h), place.t + 1.0)
+    t = torch.where(running, torch.where(last, end, place.t + place.h), place.t + place.t.abs().clamp(min=1.0))
     with torch.no_grad():
         reach = Reach.of(t, past)
-        guess = reach.predicted(past, slope)
-        scale = tolerance_scale(batch.rtol, batch.atol, past.y, guess)
-        gamma = reach.gamma.to(guess.dtype)
+        y, dtype = past.y.to(slope.dtype), slope.dtype
+        guess = reach.predicted(past, slope).to(dtype)
+        scale = _scale(batch, y, guess)
+        gamma = reach.gamma.to(dtype)
         now = torch.where(running, t, place.t)  # no f beyond the end of a sample
-        at = Equations(now, reach.anchor, gamma, scale, (KAPPA * batch.share).to(guess.dtype), running)
+        at = Equations(now, reach.anchor.to(dtype), gamma, scale, (KAPPA * batch.share).to(dtype), running)
         roots = solve_equations(batch.f, at, guess, known.values, known.rate)
-        scale = tolerance_scale(batch.rtol, batch.atol, past.y, roots.z)
-        error = reach.error_part[:, None].to(guess.dtype) * (roots.z - guess)
+        scale = _scale(batch, y, roots.z)
+        error = reach.error_part[:, None].to(dtype) * (roots.z - guess)
         ratio = _rms(error / scale) / batch.share
         ratio = torch.where(roots.solved & torch.isfinite(ratio), ratio, math.inf)
         accept = running & (ratio <= 1.0)
-    z = torch.where(accept[:, None], roots.z, past.y.detach())
-    if torch.is_grad_enabled():
+    z = torch.where(accept[:, None], roots.z, y)
+    if torch.is_grad_enabled() and bool(accept.any()):
         reach = Reach.of(t, past)
-        z = attached(batch.f, now, z, reach.anchor, gamma)
+        z = attached(batch.f, *_harmless(accept, now, z), reach.anchor.to(dtype), gamma)
     _count(batch.f.stats, roots.iterations, bool(accept.any()))
     following = past.where(accept, reach.ended(past, z))
     with torch.no_grad():
@@ -146,6 +147,18 @@ def _step(
     place = _decided(batch, place, following, choice, reach.order, accept, roots.solved, known.fresh, last)
     _save(batch, place, accept, reach.order, outputs)
     return place, _renewed(batch, place, known, roots.rate, roots.iterations, running & ~roots.solved, accept)
+
+
+def _scale(batch: Batch, *states: Tensor) -> Tensor:
+    """In which errors are measured; what has no tolerance at all, being zero, must stay zero."""
+    return tolerance_scale(batch.rtol, batch.atol, *states).clamp(min=torch.finfo(batch.y0.dtype).tiny)
+
+
+def _harmless(accept: Tensor, t: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Another's place for those that take no step: theirs may be one where f has no derivative, and zero times nan is
+    nan in the gradient of what all samples share."""
+    one = int(accept.nonzero()[0])
+    return torch.where(accept, t, t[one]), torch.where(accept[:, None], z, z[one])
 
 
 def _count(stats: Stats, iterations: int, accepted: bool) -> None:
@@ -167,7 +180,7 @@ def _choice(
         for beside in (-1, 1):
             other = (order + beside).clamp(1, batch.max_order)
             allowed = look & (other == order + beside) & (after.points >= other + 2)
-            found = _rms(reach.error_at(other, after) / scale) / batch.share
+            found = _rms(reach.error_at(other, after) / scale.double()) / batch.share
             choice = control.better(choice, found, other, beside > 0, allowed)
     return choice
 
@@ -213,7 +226,7 @@ def _save(batch: Batch, place: Place, accept: Tensor, order: Tensor, outputs: li
         new = accept & (place.reached <= j) & (reached > j)
         if bool(new.any()):
             when = torch.where(new, batch.saves[j], t)
-            outputs[j] = torch.where(new[:, None], past.at(when, order), outputs[j])
+            outputs[j] = torch.where(new[:, None], past.at(when, order).to(batch.y0.dtype), outputs[j])
     place.reached.copy_(torch.maximum(place.reached, reached))
 
 
@@ -224,6 +237,6 @@ def _renewed(
     spent = known.spent + max(iterations - 2, 0)
     stale = failed & ~known.fresh & place.running
     if bool(stale.any()) or spent > place.past.y.shape[-1]:
-        values = batch.f.jacobian(place.t, place.past.y.detach())
+        values = batch.f.jacobian(place.t, place.past.y.detach().to(batch.y0.dtype))
         return Jacobians(values, torch.ones_like(accept), torch.ones_like(rate))
     return Jacobians(known.values, known.fresh & ~accept, rate, spent)
