@@ -26,7 +26,7 @@ from .references import CACHE, prepare, reference
 from .rows import Row, Task, chosen, fill, opened
 from .stiff_problems import SEED, Field, Problem, brusselator, brusselator_start, equal_times, problem
 
-SIZES = tuple(2**k for k in range(1, 9))
+SIZES = tuple(2**k for k in range(1, 10))
 QUICK_SIZES = (4, 16, 64)
 TOLERANCES = (1e-3, 1e-6)
 MARGIN = 1.1  # costs closer than this are the same

@@ -18,7 +18,7 @@ from .inner import InnerSolver
 from .methods import Method, method_of
 from .prepare import check_ends, check_limit, check_method, check_options, outside_inference_mode, prepare
 from .problem import SNAP
-from .samples import solve_samples
+from .samples import refuse_for_samples, solve_samples
 from .solution import Failure, Solution, SolverError, Status, new_stats
 from .vector_field import number
 
@@ -184,7 +184,7 @@ def solve(
         per_sample: dimension 0 of y0 holds independent problems. func gets t of shape `(batch,)`; t0, t1, rtol and atol
             may have one value for each sample, and save_at a column. Every sample takes its own steps at its own
             order, and one that fails leaves the others alone (`Solution.samples`). For 'auto' and 'bdf' and samples of
-            up to 100 unknowns.
+            up to 256 unknowns.
         dense: keep every step, so that `Solution.evaluate(t)` answers for any time between t0 and t1.
         options: as in `odeint`; an unknown one raises.
     """
@@ -193,12 +193,8 @@ def solve(
     check_options("solve", options)
     max_steps = check_limit("max_steps", max_steps)
     if per_sample:
-        others = {"inner": (inner, "auto"), "gradient": (gradient, "implicit"), "event": (event, None),
-                  "step_size": (step_size, None), "dense": (dense, False),
-                  **{name: (value, None) for name, value in options.items()}}  # fmt: skip
-        given = [name for name, (value, default) in others.items() if value is not default and value != default]
-        if given:
-            raise NotImplementedError(f"`{given[0]}` is not available with `per_sample`: leave one of them out")
+        given = {"inner": inner, "gradient": gradient, "event": event, "step_size": step_size, "dense": dense}
+        refuse_for_samples(given | options)
         with outside_inference_mode():
             return solve_samples(func, y0, t0, t1, method=method, save_at=save_at, rtol=rtol, atol=atol,
                                  max_steps=max_steps, throw=throw)  # fmt: skip

@@ -100,9 +100,14 @@ def _share(problem: Problem, method: Method) -> float:
     order p: with a share as small as 1/N the error of the whole solve stays in proportion to the tolerance."""
     size = float(rms_norm(problem.y0.detach()).max()) or 1.0
     rtol, atol = (float(tol.max()) if isinstance(tol, Tensor) else tol for tol in (problem.rtol, problem.atol))
+    return share_of(rtol, atol, size, method.implicit_order, problem.y0.dtype)
+
+
+def share_of(rtol: float, atol: float, size: float, order: int, dtype: torch.dtype) -> float:
+    """That part for a state of this size; it is not less than the dtype carries."""
     rtol = min(max(rtol, OF_ATOL * atol / size), 1.0)  # a tiny rtol beside an atol that is not says nothing
-    share = SHARE * rtol ** (1.0 / (max(method.implicit_order, LEAST_ORDER) + 1))
-    return min(1.0, max(share, LEAST_RTOL * torch.finfo(problem.y0.dtype).eps / rtol))
+    share = SHARE * rtol ** (1.0 / (max(order, LEAST_ORDER) + 1))
+    return min(1.0, max(share, LEAST_RTOL * torch.finfo(dtype).eps / rtol))
 
 
 def _backward_rtol(problem: Problem, inner_tol: float | None) -> float:

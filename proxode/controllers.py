@@ -195,10 +195,18 @@ def first_step(
     """A first step whose error is about the tolerance (Hairer, Norsett & Wanner, II.4). One evaluation."""
     scale = tolerance_scale(rtol, atol, y0)
     d0, d1 = float(norm(y0 / scale).max()), float(norm(slope / scale).max())
-    h0 = 1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1
-    h0 = min(h0, span)
+    h0 = trial_length(d0, d1, span)
     moved = f(t0 + h0, torch.add(y0, slope, alpha=h0))
-    d2 = float(norm((moved - slope) / scale).max()) / h0
+    return first_length(h0, d1, float(norm((moved - slope) / scale).max()) / h0, order, span)
+
+
+def trial_length(d0: float, d1: float, span: float) -> float:
+    """A length over which f may be looked at, for a state of size d0 and a slope of size d1."""
+    return min(1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1, span)
+
+
+def first_length(h0: float, d1: float, d2: float, order: int, span: float) -> float:
+    """The first step, where the slope changed at the rate d2 over the length h0."""
     steepest = max(d1, d2)
     h1 = max(1e-6, h0 * 1e-3) if steepest <= 1e-15 else (0.01 / steepest) ** (1.0 / order)
     h = min(100.0 * h0, h1, span)

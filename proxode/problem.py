@@ -72,7 +72,7 @@ def make_problem(
     """Check what the user gave and bring it into the solver's form."""
     if not callable(func):
         raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
-    structure, flat = _check_state(y0, implicit)
+    structure, flat = check_state(y0, implicit)
     user_ts = _check_times(t, flat)
     reverse = len(user_ts) > 1 and bool(user_ts[0] > user_ts[1])
     ts = -user_ts if reverse else user_ts
@@ -103,7 +103,7 @@ def make_problem(
     )
 
 
-def _check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
+def check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
     if not isinstance(y0, Tensor | tuple):
         raise TypeError(f"`y0` must be a torch.Tensor or a tuple of them, not {type(y0).__name__}")
     parts = y0 if isinstance(y0, tuple) else (y0,)

@@ -82,7 +82,7 @@ class VectorField:
                 self.unseen = (number(t), y.detach())
             if out.requires_grad:
                 out = out.view_as(out)
-                out.register_hook(partial(_count_product, self.stats))
+                out.register_hook(partial(count_product, self.stats))
             return out
         if forward_ad._current_level >= 0:  # dual numbers: nothing may be cut off
             return self.evaluate(t, y.view_as(y))
@@ -251,7 +251,7 @@ class VectorField:
         return self.last_gain
 
 
-def _count_product(stats: Stats, grad: Tensor) -> None:
+def count_product(stats: Stats, grad: Tensor) -> None:
     with stats.counting_backward():
         stats.count("n_vjp")
 

@@ -160,9 +160,9 @@ def test_a_failed_result_says_the_size_of_the_residual_at_its_point() -> None:
 
 
 def test_auto_goes_on_with_newton_krylov_where_anderson_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """140 components that decay at rates up to 1e3, with an anderson that is allowed one iteration."""
-    rates = torch.logspace(0, 3, 140, dtype=torch.float64)
-    y0 = torch.ones(140, dtype=torch.float64)
+    """300 components that decay at rates up to 1e3, with an anderson that is allowed one iteration."""
+    rates = torch.logspace(0, 3, 300, dtype=torch.float64)
+    y0 = torch.ones(300, dtype=torch.float64)
 
     def run() -> proxode.Solution:
         return proxode.solve(lambda t, y: -rates * y, y0, 0.0, 0.1, method="backward_euler", step_size=0.1)

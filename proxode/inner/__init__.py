@@ -26,7 +26,7 @@ INNER: dict[str, InnerSolver] = {
 
 Solve = Callable[[ImplicitEquation, Tensor], InnerResult]  # how a method has its equations solved, from a guess
 
-DENSE_LIMIT = 100  # states up to this size get dense Newton from `auto` (benchmarks/dense_threshold.py)
+DENSE_LIMIT = 256  # states up to this size get dense Newton from `auto` (benchmarks/dense_threshold.py)
 
 
 def inner_solvers(inner: str | InnerSolver, *, size: int, lr: float | None = None) -> tuple[InnerSolver, ...]:

@@ -42,7 +42,8 @@ class Secants(NamedTuple):
         if int(self.taken) != m or m == len(self.s):
             return self._filled(self.s[:m], self.q[:m], m + 1).add(s, q)
         size, length = float(two_norm(q)), float(two_norm(s))
-        stiffness = max(self.stiffness, float(two_norm(s - q)) / (abs(self.gamma) * length)) if length else 0.0
+        met = float(two_norm(s - q)) / (abs(self.gamma) * length) if length else 0.0
+        stiffness = max(self.stiffness, met)
         known, row = self.q[:m], self.raw[m]
         for _ in range(2):  # twice is enough to be orthogonal
             c = known @ q

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-MAX_ORDER = 5
+from ..methods.bdf import MAX_ORDER
+
 POINTS = MAX_ORDER + 2
 
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..controllers import BIAS, BIAS_UP, GROWTH, STEADY
+from ..controllers import BIAS, BIAS_UP, GROWTH, STEADY, Adaptive
 
-LARGEST, LEAST, SAFETY = 10.0, 0.2, 0.9
-FAILED = 0.25  # of a step whose equation could not be solved
+LARGEST, LEAST, SAFETY = Adaptive.ifactor, Adaptive.dfactor, Adaptive.safety
 TINY = 1e-10  # ratio of an error that is none
 
 
@@ -41,10 +40,11 @@ def longer(h: Tensor, choice: Choice, order: Tensor, rejected: Tensor) -> Tensor
     return h * torch.minimum(factor.clamp(min=LEAST), limits[order])
 
 
-def shorter(h: Tensor, choice: Choice, failed: Tensor, again: Tensor) -> Tensor:
-    """After one that was rejected; `again`: not for the first time."""
-    factor = torch.where(again, 0.25, choice.factor.clamp(LEAST, SAFETY))
-    return h * torch.where(failed, FAILED, factor)
+def shorter(h: Tensor, choice: Choice, order: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor]:
+    """The next step after one that was rejected, at `order`, and its order; `rejected` is how often before."""
+    again = rejected >= 2
+    factor = torch.where(again, choice.factor.clamp(max=0.25), choice.factor)
+    return h * factor.clamp(LEAST, SAFETY), torch.where(again, (order - 1).clamp(min=1), choice.order)
 
 
 def _factor(bias: float, ratio: Tensor, order: Tensor) -> Tensor:

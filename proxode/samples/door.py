@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..configure import LEAST_ORDER, OF_ATOL, SHARE
+from ..configure import share_of
 from ..inner import DENSE_LIMIT
-from ..problem import LEAST_RTOL
+from ..methods.bdf import MAX_ORDER
+from ..norms import rms_norm
+from ..problem import LEAST_RTOL, check_state
 from ..solution import Failure, SampleStats, Solution, SolverError, Status, new_stats
 from ..structure import Structure
-from .bdf import MAX_ORDER
 from .field import BatchField
 from .solve import STATUSES, Batch, Place, run
 
-DTYPES = (torch.float32, torch.float64)
+DEFAULTS = {"inner": "auto", "gradient": "implicit", "dense": False}
 
 
 def solve_samples(
@@ -27,7 +28,7 @@ def solve_samples(
 ) -> Solution:  # fmt: skip
     """Every sample of dimension 0 as a problem of its own."""
     order = max_order_of(method)
-    structure, size = checked_state(y0)
+    structure, size = check_batch(y0)
     starts, ends = (one_each(name, t, size) for name, t in (("t0", t0), ("t1", t1)))
     if bool((starts == ends).any()):
         raise ValueError("`t0` and `t1` are equal in a sample: there is nothing to integrate")
@@ -47,10 +48,17 @@ def solve_samples(
     batch = Batch(f, flat, sign * starts, last, relative, absolute, share, max_steps, order)
     outputs, place = run(batch)
     raised = (asked < relative).any(-1)
-    solution = made(f, batch, outputs, place, raised, starts, ends, save_at)
+    solution = solution_of(f, batch, outputs, place, raised, starts, ends, save_at)
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution
+
+
+def refuse_for_samples(options: dict[str, Any]) -> None:
+    """Options of `solve` that have no meaning here yet."""
+    for name, value in options.items():
+        if value is not None and not (isinstance(value, str | bool) and value == DEFAULTS.get(name)):
+            raise NotImplementedError(f"`{name}` is not available with `per_sample`: leave one of them out")
 
 
 def max_order_of(method: Any) -> int:
@@ -62,37 +70,30 @@ def max_order_of(method: Any) -> int:
     return int(found[1])
 
 
-def checked_state(y0: Any) -> tuple[Structure, int]:
-    parts = y0 if isinstance(y0, tuple) else (y0,)
-    if not parts or not all(isinstance(part, Tensor) for part in parts):
-        raise TypeError(f"`y0` must be a torch.Tensor or a tuple of them, not {type(y0).__name__}")
-    if any(part.dim() == 0 for part in parts) or len({len(part) for part in parts}) != 1 or not len(parts[0]):
+def check_batch(y0: Any) -> tuple[Structure, int]:
+    structure, _ = check_state(y0, implicit=True)
+    lengths = {shape[:1] for shape in structure.shapes}
+    if len(lengths) != 1 or not (length := lengths.pop()):
+        shapes = ", ".join(str(tuple(shape)) for shape in structure.shapes)
         raise ValueError("`per_sample` takes dimension 0 of `y0` for the samples: it must be there, and of one length "
-                         f"in all parts, but the shapes are {[tuple(part.shape) for part in parts]}")  # fmt: skip
-    for part in parts:
-        if part.dtype not in DTYPES or part.dtype != parts[0].dtype:
-            raise TypeError(f"`y0` must be float32 or float64 with `per_sample`, in all its parts, not {part.dtype}")
-        if not bool(torch.isfinite(part.detach()).all()):
-            raise ValueError("`y0` holds nan or infinite values")
-    if not parts[0].numel():
-        raise ValueError("`y0` has no elements")
-    return Structure.of(y0), len(parts[0])
+                         f"in all parts, but the shapes are {shapes}")  # fmt: skip
+    return structure, length[0]
 
 
 def one_each(name: str, value: Any, size: int) -> Tensor:
     """A number, or a tensor with one for each sample, as `(batch,)` float64."""
     if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
         raise TypeError(f"`{name}` must be a number or a tensor with one for each sample, not {type(value).__name__}")
-    made = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-    if made.requires_grad:
+    each = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+    if each.requires_grad:
         raise NotImplementedError(f"`{name}` requires a gradient, which `per_sample` does not have: detach it")
-    if made.dim() > 1 or made.numel() not in (1, size):
-        raise ValueError(f"`{name}` of shape {tuple(made.shape)} does not fit {size} samples: one number for all, or "
+    if each.dim() > 1 or each.numel() not in (1, size):
+        raise ValueError(f"`{name}` of shape {tuple(each.shape)} does not fit {size} samples: one number for all, or "
                          "one for each; a tolerance may also have the shape of y0")  # fmt: skip
-    made = made.to(torch.float64).reshape(-1).expand(size)
-    if not bool(torch.isfinite(made).all()):
+    each = each.to(torch.float64).reshape(-1).expand(size)
+    if not bool(torch.isfinite(each).all()):
         raise ValueError(f"`{name}` holds nan or infinite values")
-    return made
+    return each
 
 
 def checked_saves(save_at: Any, starts: Tensor, ends: Tensor, sign: Tensor) -> Tensor:
@@ -120,21 +121,21 @@ def checked_saves(save_at: Any, starts: Tensor, ends: Tensor, sign: Tensor) -> T
 def tolerance(name: str, tol: Any, structure: Structure, f: BatchField, flat: Tensor) -> Tensor:
     """`(batch, 1)` from a number or one for each sample, `(batch, n)` from one for each component."""
     like_y0 = isinstance(tol, Tensor) and tol.dim() > 1 and not structure.is_tuple and tol.shape == structure.shapes[0]
-    made = f.flatten(tol) if like_y0 else one_each(name, tol, len(flat))[:, None]
-    if not bool(torch.isfinite(made).all()) or bool((made < 0).any()):
+    found = f.flatten(tol) if like_y0 else one_each(name, tol, len(flat))[:, None]
+    if not bool(torch.isfinite(found).all()) or bool((found < 0).any()):
         raise ValueError(f"`{name}` must be finite and not negative")
-    return made.to(flat)
+    return found.to(flat)
 
 
 def step_share(y0: Tensor, rtol: Tensor, atol: Tensor, order: int) -> Tensor:
-    """The part of the tolerance that one step may use, as `configure` has it for one problem."""
-    size = y0.double().abs().amax(-1).clamp(min=torch.finfo(torch.float64).tiny)
-    asked = torch.maximum(rtol.double(), OF_ATOL * atol.double() / size).clamp(max=1.0)
-    least = LEAST_RTOL * torch.finfo(y0.dtype).eps / asked
-    return torch.maximum(SHARE * asked ** (1.0 / (max(order, LEAST_ORDER) + 1)), least).clamp(max=1.0)
+    """The part of the tolerance that one step of each sample may use."""
+    sizes = rms_norm(y0).squeeze(-1)
+    rows = zip(rtol.tolist(), atol.tolist(), sizes.tolist(), strict=True)
+    shares = [share_of(relative, absolute, size or 1.0, order, y0.dtype) for relative, absolute, size in rows]
+    return torch.tensor(shares, dtype=torch.float64, device=y0.device)
 
 
-def made(
+def solution_of(
     f: BatchField, batch: Batch, outputs: list[Tensor], place: Place, raised: Tensor, starts: Tensor, ends: Tensor,
     save_at: Any,
 ) -> Solution:  # fmt: skip

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..solution import Stats
 from ..structure import Structure, check_output
+from ..vector_field import count_product
 
 
 class BatchField:
@@ -21,14 +22,23 @@ class BatchField:
         self.structure = structure
         self.stats = stats
         self.sign = sign  # (batch,): -1 where time runs backwards, so that the solver's own always grows
+        self.wanted = torch.is_grad_enabled()  # may anybody want a gradient?
+        self.captures = False  # has f been seen to depend on something that wants one?
 
     def __call__(self, t: Tensor, y: Tensor) -> Tensor:
+        """f without its graph. Whether it would have had one is noted, for f may depend on a parameter only later."""
+        self.stats.count("n_f")
+        with torch.set_grad_enabled(self.wanted and not self.captures):
+            out = self.evaluate(t, y.detach())
+        self.captures |= out.requires_grad
+        return out.detach()
+
+    def graph(self, t: Tensor, y: Tensor) -> Tensor:
+        """f with its graph, whose products count."""
         self.stats.count("n_f")
         out = self.evaluate(t, y)
         if out.requires_grad:
-            if not torch.is_grad_enabled():
-                return out.detach()
-            out.register_hook(partial(_count_product, self.stats))
+            out.register_hook(partial(count_product, self.stats))
         return out
 
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
@@ -68,8 +78,3 @@ class BatchField:
             moved = self(t, 1.001 * y + 1e-3)
         if not torch.equal(moved, out.detach()):
             raise ValueError("func depends on y, but not in autograd's eyes: `per_sample` needs its derivative")
-
-
-def _count_product(stats: Stats, grad: Tensor) -> None:
-    with stats.counting_backward():
-        stats.count("n_vjp")

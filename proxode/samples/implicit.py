@@ -18,7 +18,7 @@ def attached(f: BatchField, t: Tensor, z: Tensor, anchor: Tensor, gamma: Tensor)
     `(I - gamma J)^T u = g` accounts for. Its Jacobian is made in backward.
     """
     z = z.detach()
-    moved = torch.addcmul(anchor, gamma[:, None].to(z.dtype), f(t, z))
+    moved = torch.addcmul(anchor, gamma[:, None].to(z.dtype), f.graph(t, z))
     out: Tensor = Attached.apply(moved, z, f, t, gamma)  # type: ignore[no-untyped-call]
     return out
 
@@ -38,6 +38,4 @@ class Attached(torch.autograd.Function):
             jacobian = ctx.f.jacobian(t, z)
         matrix = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device) - gamma[:, None, None].to(z.dtype) * jacobian
         u, _ = torch.linalg.solve_ex(matrix.mT, grads[0].unsqueeze(-1))
-        u = u.squeeze(-1)
-        some = (grads[0] != 0).any(-1, keepdim=True)  # a sample that has failed may have no derivative
-        return torch.where(some, u, 0.0), None, None, None, None
+        return u.squeeze(-1), None, None, None, None

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..inner.base import ULPS
 from .field import BatchField
 
 SLOW = 0.9  # rate from which a solve has failed
 TRIES = 5
 TINY = 1e-300
-ULPS = 4.0  # of the state: no tolerance is smaller
 
 
 class Equations(NamedTuple):

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..norms import tolerance_scale
+from ..configure import KAPPA_ADAPTIVE
+from ..controllers import first_length, trial_length
+from ..norms import rms_norm, tolerance_scale
 from ..solution import Stats, Status
 from . import control
-from .bdf import MAX_ORDER, Past, Reach
+from .bdf import Past, Reach
 from .field import BatchField
 from .implicit import attached
 from .newton import Equations
 from .newton import solve as solve_equations
 
-KAPPA = 0.3  # part of the error of a step that its equation may leave
 ROUNDING = 1e-10
 STUCK = 50  # rejections in a row: the step is nothing by then
+FIRST_POWER = 2  # of the step, that the error of the first follows: it is of order one
 RUNNING = -1
 STATUSES = (Status.SUCCESS, Status.MAX_STEPS, Status.STEP_UNDERFLOW, Status.NON_FINITE)
 
@@ -37,7 +40,7 @@ class Batch:
     atol: Tensor  # (batch, 1), or one for each component
     share: Tensor  # (batch,): part of the tolerance that the error of a step may be
     max_steps: int
-    max_order: int = MAX_ORDER
+    max_order: int
 
 
 class Counts(NamedTuple):
@@ -76,15 +79,12 @@ class Jacobians(NamedTuple):
 def run(batch: Batch) -> tuple[list[Tensor], Place]:
     """The state at every output, and where every sample ended; what was not reached is nan."""
     slope = batch.f(batch.t0, batch.y0)
-    recording = slope.requires_grad  # y0, or something that f captures, wants its gradient
-    slope = slope.detach()
     with torch.no_grad():
         place, known = _start(batch, slope)
-    with torch.set_grad_enabled(recording):
-        place = place._replace(past=Past.of(batch.t0, batch.y0))
-        outputs = [torch.where((place.reached > j)[:, None], batch.y0, torch.nan) for j in range(len(batch.saves))]
-        while bool(place.running.any()):
-            place, known = _step(batch, place, known, slope, outputs)
+    place = place._replace(past=Past.of(batch.t0, batch.y0))  # with its graph, if it has one
+    outputs = [torch.where((place.reached > j)[:, None], batch.y0, torch.nan) for j in range(len(batch.saves))]
+    while bool(place.running.any()):
+        place, known = _step(batch, place, known, slope, outputs)
     return outputs, place
 
 
@@ -103,17 +103,20 @@ def _first_step(batch: Batch, slope: Tensor, span: Tensor) -> Tensor:
     """As `controllers.first_step`, of every sample."""
     scale = _scale(batch, batch.y0)
     d0, d1 = (_rms(x / scale) for x in (batch.y0, slope))
-    h0 = torch.where((d0 < 1e-5) | (d1 < 1e-5), 1e-6, 0.01 * d0 / d1)
-    h0 = torch.minimum(h0, span)
+    h0 = _each(trial_length, d0, d1, span)
     moved = batch.f(batch.t0 + h0, batch.y0 + h0[:, None].to(slope.dtype) * slope)
-    steepest = torch.maximum(d1, _rms((moved - slope) / scale) / h0)
-    h1 = torch.where(steepest <= 1e-15, (1e-3 * h0).clamp(min=1e-6), (0.01 / steepest) ** 0.5)
-    h = torch.minimum(torch.minimum(100.0 * h0, h1), span)
-    return torch.where(torch.isfinite(h) & (h > 0.0), h, torch.minimum(torch.full_like(h, 1e-6), span))
+    d2 = _rms((moved - slope) / scale) / h0
+    return _each(lambda h0, d1, d2, span: first_length(h0, d1, d2, FIRST_POWER, span), h0, d1, d2, span)
+
+
+def _each(function: Callable[..., float], *values: Tensor) -> Tensor:
+    """What is decided once, sample by sample."""
+    rows = zip(*(value.tolist() for value in values), strict=True)
+    return torch.tensor([function(*row) for row in rows], dtype=torch.float64, device=values[0].device)
 
 
 def _rms(x: Tensor) -> Tensor:
-    return (torch.linalg.vector_norm(x, dim=-1) * x.shape[-1] ** -0.5).double()
+    return rms_norm(x).squeeze(-1).double()
 
 
 def _step(
@@ -129,24 +132,28 @@ def _step(
         scale = _scale(batch, y, guess)
         gamma = reach.gamma.to(dtype)
         now = torch.where(running, t, place.t)  # no f beyond the end of a sample
-        at = Equations(now, reach.anchor.to(dtype), gamma, scale, (KAPPA * batch.share).to(dtype), running)
+        at = Equations(now, reach.anchor.to(dtype), gamma, scale, (KAPPA_ADAPTIVE * batch.share).to(dtype), running)
         roots = solve_equations(batch.f, at, guess, known.values, known.rate)
         scale = _scale(batch, y, roots.z)
         error = reach.error_part[:, None].to(dtype) * (roots.z - guess)
         ratio = _rms(error / scale) / batch.share
         ratio = torch.where(roots.solved & torch.isfinite(ratio), ratio, math.inf)
         accept = running & (ratio <= 1.0)
-    z = torch.where(accept[:, None], roots.z, y)
-    if torch.is_grad_enabled() and bool(accept.any()):
-        reach = Reach.of(t, past)
-        z = attached(batch.f, *_harmless(accept, now, z), reach.anchor.to(dtype), gamma)
-    _count(batch.f.stats, roots.iterations, bool(accept.any()))
-    following = past.where(accept, reach.ended(past, z))
-    with torch.no_grad():
-        choice = _choice(batch, reach, following, ratio, scale, accept)
-    place = _decided(batch, place, following, choice, reach.order, accept, roots.solved, known.fresh, last)
-    _save(batch, place, accept, reach.order, outputs)
+        taken = reach.ended(past, roots.z)
+        choice = _choice(batch, reach, taken, ratio, scale, running & roots.solved)
+        _count(batch.f.stats, roots.iterations, bool(accept.any()))
+    if batch.f.wanted and (batch.f.captures or past.differences.requires_grad) and bool(accept.any()):
+        taken = _recorded(batch, past, reach, accept, now, roots.z)
+    place = _decided(batch, place, past.where(accept, taken), choice, accept, roots.solved, known.fresh, last)
+    place = place._replace(reached=_save(batch, place, accept, reach.order, outputs))
     return place, _renewed(batch, place, known, roots.rate, roots.iterations, running & ~roots.solved, accept)
+
+
+def _recorded(batch: Batch, past: Past, reach: Reach, accept: Tensor, now: Tensor, z: Tensor) -> Past:
+    """The past after the step, as a function of the past before and of what f captures."""
+    again, dtype = Reach.of(reach.t, past), z.dtype
+    z = attached(batch.f, *_harmless(accept, now, z), again.anchor.to(dtype), again.gamma.to(dtype))
+    return again.ended(past, z)
 
 
 def _scale(batch: Batch, *states: Tensor) -> Tensor:
@@ -170,34 +177,38 @@ def _count(stats: Stats, iterations: int, accepted: bool) -> None:
 
 
 def _choice(
-    batch: Batch, reach: Reach, after: Past, ratio: Tensor, scale: Tensor, accept: Tensor
+    batch: Batch, reach: Reach, after: Past, ratio: Tensor, scale: Tensor, solved: Tensor
 ) -> control.Choice:
-    """Neighbouring orders are looked at after order + 1 steps: the points must have settled to it."""
+    """Neighbouring orders are looked at after order + 1 steps: the points must have settled to it. A step that is
+    rejected goes on at no higher one."""
     order = reach.order
     choice = control.at_order(ratio, order)
-    look = accept & (after.since > order)
+    look = solved & (after.since > order)
     if bool(look.any()):
         for beside in (-1, 1):
             other = (order + beside).clamp(1, batch.max_order)
             allowed = look & (other == order + beside) & (after.points >= other + 2)
+            if beside > 0:
+                allowed &= ratio <= 1.0
             found = _rms(reach.error_at(other, after) / scale.double()) / batch.share
             choice = control.better(choice, found, other, beside > 0, allowed)
     return choice
 
 
 def _decided(
-    batch: Batch, place: Place, following: Past, choice: control.Choice, order: Tensor, accept: Tensor, solved: Tensor,
-    fresh: Tensor, last: Tensor,
+    batch: Batch, place: Place, following: Past, choice: control.Choice, accept: Tensor, solved: Tensor, fresh: Tensor,
+    last: Tensor,
 ) -> Place:  # fmt: skip
-    h = torch.where(last, batch.saves[-1] - place.t, place.h)
-    longer = control.longer(h, choice, order, place.rejected > 0)
-    longer = torch.where(last, torch.maximum(longer, place.h), longer)
-    shorter = control.shorter(h, choice, ~solved, place.rejected >= 2)
-    shorter = torch.where(solved | fresh, shorter, h)  # an old Jacobian is no reason for a shorter step
     running, no = place.running, torch.zeros_like(place.rejected)
-    since = torch.where(choice.order == order, following.since, 0)
-    past = following._replace(order=torch.where(accept, choice.order, place.past.order),
-                              since=torch.where(accept, since, place.past.since))  # fmt: skip
+    taken = torch.minimum(place.past.order, place.past.points)
+    h = torch.where(last, batch.saves[-1] - place.t, place.h)
+    longer = control.longer(h, choice, taken, place.rejected > 0)
+    longer = torch.where(last, torch.maximum(longer, place.h), longer)
+    shorter, lower = control.shorter(h, choice, taken, place.rejected)
+    shorter = torch.where(solved | fresh, shorter, h)  # an old Jacobian is no reason for a shorter step
+    order = torch.where(accept, choice.order, torch.where(solved, lower, taken))
+    past = following._replace(order=torch.where(running, order, place.past.order),
+                              since=torch.where(order == taken, following.since, 0))  # fmt: skip
     counts = Counts(place.counts.steps + running, place.counts.accepted + accept)
     h = torch.where(running, torch.where(accept, longer, shorter), place.h)
     rejected = torch.where(accept, no, place.rejected + 1)
@@ -217,8 +228,8 @@ def _ended(batch: Batch, code: Tensor, t: Tensor, h: Tensor, steps: Tensor, reje
     return code
 
 
-def _save(batch: Batch, place: Place, accept: Tensor, order: Tensor, outputs: list[Tensor]) -> None:
-    """The outputs that the accepted steps have passed, on the polynomial of the step."""
+def _save(batch: Batch, place: Place, accept: Tensor, order: Tensor, outputs: list[Tensor]) -> Tensor:
+    """The outputs that the accepted steps have passed, on the polynomial of the step, and how many that are by now."""
     t, past = place.t, place.past
     reached = (batch.saves <= t).sum(0)
     first, final = int(place.reached.min()), int(reached.max())
@@ -227,7 +238,7 @@ def _save(batch: Batch, place: Place, accept: Tensor, order: Tensor, outputs: li
         if bool(new.any()):
             when = torch.where(new, batch.saves[j], t)
             outputs[j] = torch.where(new[:, None], past.at(when, order).to(batch.y0.dtype), outputs[j])
-    place.reached.copy_(torch.maximum(place.reached, reached))
+    return torch.maximum(place.reached, reached)
 
 
 def _renewed(
