@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from .controllers import Controller
-from .events import begin_watch
+from .events import Watch, begin_watch
 from .inner import Solve
 from .methods.base import Method
 from .problem import Problem
@@ -58,17 +58,24 @@ def travel(
     walk = Walk(problem, method, controller, solve, max_steps)
     failure = walk.begin(start)
     while failure is None and not path.complete:
-        t0 = walk.t
-        step = walk.step()
-        if isinstance(step, Failure):
-            failure = step
-            break
-        if watch is not None:
-            watch, found = watch.after(number(t0), number(walk.t), step.y1, step.interpolant.evaluate)
-            for crossing in found:
-                path.meet(crossing)
-        path.take(walk.t, step)
-        if on_accept is not None:
-            on_accept(walk.place(step))
+        watch, failure = _advance(walk, path, watch, on_accept)
     problem.f.recycled.clear()  # large, and of no use to a backward that keeps f alive
     return path, failure
+
+
+def _advance(
+    walk: Walk, path: Trajectory, watch: Watch | None, on_accept: OnAccept | None
+) -> tuple[Watch | None, Failure | None]:
+    """One step, and all that hear of it. What it holds beside the solution is let go before the next."""
+    t0 = walk.t
+    step = walk.step()
+    if isinstance(step, Failure):
+        return watch, step
+    if watch is not None:
+        watch, found = watch.after(number(t0), number(walk.t), step.y1, step.interpolant.evaluate)
+        for crossing in found:
+            path.meet(crossing)
+    path.take(walk.t, step)
+    if on_accept is not None:
+        on_accept(walk.place(step))
+    return watch, None

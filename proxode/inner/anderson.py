@@ -16,6 +16,8 @@ from .gradient import first_lr
 from .secants import Secants
 
 FORGET = 0.99  # of the stiffness that was met, per iteration: f may become milder
+LARGE, FEW = 100_000, 4  # unknowns beyond which memory and time ask for few pairs; how many
+SLOW = 10  # times that the residual of a slow equation may take to shrink
 MISLED = 2.0  # growth of the residual beyond what old pairs promised, at which they are forgotten
 
 
@@ -26,11 +28,17 @@ class AndersonState(NamedTuple):
     lr: float
     goal: float  # |r| to reach
     first: float  # |r| at the start
-    bar: tuple[Tensor, Tensor] | None = None  # the point with the least residual by what is known, and that residual
-    left: float = 0.0  # its size
+    bar: tuple[Tensor, Tensor] | None = None  # the point with the least residual by what is known, and that residual;
+    # None where nobody will ask for it
+    left: float | None = None  # the size of that residual
     checking: bool = False  # the point proposed last was that one
     surprise: float = 1.0  # how wrong such a prediction was, as part of what it promised
     own: int = 0  # pairs of this equation, the newest ones
+
+
+def _believable(state: AndersonState) -> bool:
+    left = state.left or 0.0
+    return left + 2.0 * state.surprise * max(state.first - left, 0.0) <= state.goal
 
 
 class Learned(NamedTuple):
@@ -45,7 +53,8 @@ class Anderson(InnerSolver):
     that leaves the least residual, then a step `lr` along what is left. Needs no symmetry.
 
     What the moves taught about f serves the next equation too: of the span of them all, the `recycle` directions on
-    which I - gamma J is smallest are kept (deflation, as in GCRO-DR of Parks et al. 2006).
+    which I - gamma J is smallest are kept (deflation, as in GCRO-DR of Parks et al. 2006). A pair is two states:
+    of more than 100,000 unknowns no more than four are held, and one is kept.
     """
 
     lr: float | None = None
@@ -57,45 +66,58 @@ class Anderson(InnerSolver):
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> AndersonState:
         known: Learned | None = equation.f.recycled.get(self.name)
         if known is None or not known.secants.fits(z):
-            known = Learned(Secants.none(z, self.memory + self.recycle), 0.0, 1.0)
+            known = Learned(Secants.none(z, sum(self._room(z))), 0.0, 1.0)
         size, gamma = float(two_norm(r).max()), number(equation.gamma)
         if self.lr is not None or not known.stiffness:
             lr = float(first_lr(self.lr, equation, z, r).max())
         else:
             lr = 1.0 / (1.0 + abs(gamma) * known.stiffness)
         wanted = goal.part * size if goal.by_residual else 0.0
-        return AndersonState(z, r, known.secants.at(gamma), lr, wanted, size, surprise=known.surprise)
+        secants = known.secants.at(gamma)
+        equation.f.recycled[self.name] = known._replace(secants=secants)
+        return AndersonState(z, r, secants, lr, wanted, size, surprise=known.surprise)
 
     def step(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: AndersonState
     ) -> tuple[Tensor, AndersonState]:
         secants, surprise, own = state.secants, state.surprise, state.own
-        if state.checking and state.bar is not None:
+        if state.checking and state.bar is not None and state.left is not None:
             off, promised = float(two_norm(r - state.bar[1])), max(state.first - state.left, 1e-300)
             surprise = max(off / promised, 0.5 * min(surprise, 1.0))
-        if state.bar is not None and float(two_norm(r)) > MISLED * state.left:
+        if state.left is not None and float(two_norm(r)) > MISLED * state.left:
             secants = secants.newest(own)
             own = secants.pairs
         if z is not state.z:
-            if secants.pairs >= self.memory + self.recycle:
-                secants, own = secants.compressed(self.recycle), 0
+            if secants.pairs >= len(secants.s):
+                secants, own = secants.compressed(self._room(z)[1]), 0
             before = secants.pairs
-            secants = secants.add(z - state.z, r - state.r)
+            secants = secants.add((state.z, state.r), (z, r))
             own += secants.pairs - before
-        bar = secants.least_residual(z, r) if secants.pairs else (z, r)
-        left = float(two_norm(bar[1]))
-        # A point that was believed in and then seen to be no solution is not proposed again at once.
-        done = left <= 0.5 * state.goal and not state.checking
-        proposed = bar[0] if done else torch.sub(bar[0], bar[1], alpha=state.lr)
         self._teach(equation.f, secants, surprise)
-        return proposed, AndersonState(z, r, secants, state.lr, state.goal, state.first, bar, left, done, surprise, own)
+        bar = secants.least_residual(z, r)
+        left = float(two_norm(bar[1]))
+        following = AndersonState(z, r, secants, state.lr, state.goal, state.first, bar, left, False, surprise, own)
+        # A point that was believed in and then seen to be no solution is not proposed again at once.
+        if left <= 0.5 * state.goal and not state.checking:
+            return bar[0], following._replace(checking=True)
+        if _believable(following):
+            return torch.sub(bar[0], bar[1], alpha=state.lr), following
+        return bar[0].sub_(bar[1], alpha=state.lr), following._replace(bar=None)
+
+    def limits(self, state: AndersonState, *, hurried: bool) -> tuple[int, int]:
+        """In a linear equation the residual shrinks once in sqrt(1 + gamma |J|) iterations (and at last in as many as
+        there are unknowns): one that needs thousands is not lost for that."""
+        most, patience = super().limits(state, hurried=hurried)
+        slow = int(min(state.lr**-0.5, state.z.shape[-1]))
+        return max(most, SLOW * slow), max(patience, slow)
 
     def shortcut(self, state: AndersonState) -> Believed | None:
         """The point with the least residual, where that can be believed unseen."""
-        if state.bar is None:
-            return None
-        believed = state.left + 2.0 * state.surprise * max(state.first - state.left, 0.0) <= state.goal
-        return Believed(*state.bar, left=state.bar[1]) if believed else None
+        return Believed(*state.bar, left=state.bar[1]) if state.bar is not None and _believable(state) else None
+
+    def _room(self, z: Tensor) -> tuple[int, int]:
+        """Pairs of an equation that are held, and pairs that are kept of them."""
+        return (self.memory, self.recycle) if z.shape[-1] <= LARGE else (min(self.memory, FEW), min(self.recycle, 1))
 
     def _teach(self, f: VectorField, secants: Secants, surprise: float) -> None:
         before: Learned | None = f.recycled.get(self.name)

@@ -73,6 +73,11 @@ class InnerSolver:
     def reached(self, equation: ImplicitEquation, r: Tensor, state: Any) -> None:
         """The last point that `step` proposed has the residual r, and that is small enough: what can be learned."""
 
+    def limits(self, state: Any, *, hurried: bool) -> tuple[int, int]:
+        """Iterations that a solve may take, and those without progress that end it. Where a shorter step is the
+        alternative, it is hurried."""
+        return (self.tries if hurried else self.max_iters), self.patience
+
     def verdict(self, state: Any) -> Status | None:
         """A reason to give up at once, or None."""
         return None
@@ -189,7 +194,8 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
     best, best_size, best_at, at = (z, r), size, 0, z
     status, i = Status.INNER_MAX_ITERATIONS, 0
     state = solver.init(equation, z, r, Goal(min(tol / size, 1.0), tol, stop.measure, stop.by_residual))
-    for i in range(1, (stop.max_iters or (solver.tries if stop.believing else solver.max_iters)) + 1):
+    most, patience = solver.limits(state, hurried=stop.believing)
+    for i in range(1, (stop.max_iters or most) + 1):
         z, state = solver.step(equation, z, r, state)
         if not stop.by_residual:
             before, at = at, solver.iterate(z, state)
@@ -208,10 +214,10 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
             break
         if size < PROGRESS * best_size:
             best, best_size, best_at = (z, r), size, i
-        elif (i - best_at) % min(solver.noise_patience, solver.patience) == 0:
+        elif (i - best_at) % min(solver.noise_patience, patience) == 0:
             if stop.is_noise(equation, *best):
                 return InnerResult(solver.name, best[0], Status.SUCCESS, i, best_size, tol, best[1])
-            if i - best_at >= solver.patience:
+            if i - best_at >= patience:
                 status = Status.INNER_STAGNATED
                 break
     reported = best_size if stop.by_residual else size

@@ -2,6 +2,9 @@
 
 `q = s - gamma J s` for a linear f, so pairs from past equations serve the next, whatever its gamma: the point in their
 span with the least residual costs no evaluation. The q are kept orthonormal, so that this point is a projection.
+
+The buffers are changed in place, for they are all the memory that a large state can afford: whoever has made new pairs
+of old ones holds the only ones.
 """
 
 from __future__ import annotations
@@ -14,50 +17,52 @@ from torch import Tensor
 from ..norms import two_norm
 
 NEW = 1e-7  # part of a change of the residual that must be new, for the pair to tell something
+AGAIN = 0.5  # part that an orthogonalisation may leave without another (Daniel et al. 1976)
+COLUMNS = 1 << 16  # that are worked on at a time: what a product makes is never as large as the buffers
+CLOSE = 1e-3  # smallest part of a pair that is new, from which one orthogonalisation is as good as two
 
 
 class Secants(NamedTuple):
-    """`pairs` of them in the first rows of `s` and `q`, oldest first. The buffers have room for more, which the next
-    pair takes without a copy: whoever has seen all that is taken may take it."""
+    """`pairs` of them in the first rows of `s` and `q`, oldest first."""
 
     s: Tensor  # (room, n)
     q: Tensor  # (room, n), orthonormal
     raw: Tensor  # (room, room): row j holds the coefficients of pair j, as it was met, in the rows up to j
     pairs: int
     gamma: float  # of the equation that q belongs to
-    taken: Tensor  # how many pairs the buffers hold, those of later ones that share them too
     stiffness: float = 0.0  # the largest |J s| / |s| that was met
 
     @staticmethod
     def none(z: Tensor, room: int) -> Secants:
         rows = z.new_zeros(2, room, z.shape[-1])
-        return Secants(rows[0], rows[1], z.new_zeros(room, room), 0, 1.0, torch.tensor(0))
+        return Secants(rows[0], rows[1], z.new_zeros(room, room), 0, 1.0)
 
     def fits(self, z: Tensor) -> bool:
         return self.s.shape[-1:] == z.shape and self.s.dtype == z.dtype and self.s.device == z.device
 
-    def add(self, s: Tensor, q: Tensor) -> Secants:
-        """With one pair more; s moves the residual by q."""
+    def add(self, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> Secants:
+        """With the pair of a move: points and residuals before and after it. Nothing is allocated."""
         m = self.pairs
-        if int(self.taken) != m or m == len(self.s):
-            return self._filled(self.s[:m], self.q[:m], m + 1).add(s, q)
-        size, length = float(two_norm(q)), float(two_norm(s))
-        met = float(two_norm(s - q)) / (abs(self.gamma) * length) if length else 0.0
-        stiffness = max(self.stiffness, met)
         known, row = self.q[:m], self.raw[m]
-        for _ in range(2):  # twice is enough to be orthogonal
+        s, q = (torch.sub(b, a, out=rows[m]) for a, b, rows in zip(before, after, (self.s, self.q), strict=True))
+        size, length = float(two_norm(q)), float(two_norm(s))
+        apart = max(size**2 + length**2 - 2 * float(torch.dot(s, q)), 0.0) ** 0.5  # |s - q| = |gamma J s|
+        met = apart / (abs(self.gamma) * length) if length else 0.0
+        row.zero_()
+        left, earlier = size, float("inf") if m else 0.0
+        while left < AGAIN * earlier:  # where most is taken away, rounding leaves a part of it: once more is enough
             c = known @ q
-            q, s = torch.addmv(q, known.mT, c, alpha=-1), torch.addmv(s, self.s[:m].mT, c, alpha=-1)
+            q.addmv_(known.mT, c, alpha=-1)
+            s.addmv_(self.s[:m].mT, c, alpha=-1)
             row[:m] += c
-        left = float(two_norm(q))
+            left, earlier = float(two_norm(q)), left
+        made = self._replace(stiffness=max(self.stiffness, met))
         if not left > NEW * size:
-            row.zero_()
-            return self._replace(stiffness=stiffness)
-        torch.div(s, left, out=self.s[m])
-        torch.div(q, left, out=self.q[m])
+            return made
+        s.div_(left)
+        q.div_(left)
         row[m] = left
-        self.taken.fill_(m + 1)
-        return self._replace(pairs=m + 1, stiffness=stiffness)
+        return made._replace(pairs=m + 1)
 
     def least_residual(self, z: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
         """The point in z + span(s) with the least residual if f were linear, and the residual there."""
@@ -70,33 +75,37 @@ class Secants(NamedTuple):
         if gamma == self.gamma or not self.pairs:
             return self._replace(gamma=gamma)
         s, q = self.s[: self.pairs], self.q[: self.pairs]
-        return self._orthonormal(s, torch.lerp(s, q, gamma / self.gamma))._replace(gamma=gamma)
+        torch.lerp(s, q, gamma / self.gamma, out=q)
+        return self._replace(gamma=gamma)._orthonormal()
 
     def newest(self, count: int) -> Secants:
         """Without all but the `count` newest, as they were met."""
         m = self.pairs
-        raw = self.raw[m - count : m, :m]
-        return self._orthonormal(raw @ self.s[:m], raw @ self.q[:m])
+        return self._combined(self.raw[m - count : m, :m].clone())._orthonormal()
 
     def compressed(self, count: int) -> Secants:
         """The `count` directions of the span on which I - gamma J is smallest: the slow ones, which take the most
         iterations to find again. Where every q has length one, they are those with the longest s."""
-        s, q = self.s[: self.pairs], self.q[: self.pairs]
+        s = self.s[: self.pairs]
         _, vectors = torch.linalg.eigh(s @ s.mT)
-        w = vectors[:, -count:].mT
-        return self._filled(w @ s, w @ q, len(self.s))
+        return self._combined(vectors[:, -count:].mT) if count else self._replace(pairs=0)
 
-    def _orthonormal(self, s: Tensor, q: Tensor) -> Secants:
-        basis, r = torch.linalg.qr(q.mT)
-        told = r.diagonal().abs() > NEW * two_norm(q).squeeze(-1)
-        if not bool(told.all()):
-            return self._orthonormal(s[told], q[told]) if bool(told.any()) else self._filled(s[:0], q[:0], len(self.s))
-        return self._filled(torch.linalg.solve_triangular(r.mT, s, upper=False), basis.mT, len(self.s))
+    def _orthonormal(self) -> Secants:
+        """By the eigenvectors of the products of all q, scaled to length one, without those that tell nothing new; once
+        more where they were nearly dependent."""
+        made, smallest = self, 0.0
+        while made.pairs and smallest < CLOSE**2:
+            gram = made.q[: made.pairs] @ made.q[: made.pairs].mT
+            lengths = gram.diagonal().sqrt().clamp(min=torch.finfo(gram.dtype).tiny)
+            values, vectors = torch.linalg.eigh(gram / torch.outer(lengths, lengths))
+            told = values > torch.finfo(gram.dtype).eps ** (2 / 3)
+            made = made._combined((vectors[:, told] / values[told].sqrt()).mT / lengths)
+            smallest = float(values[told].min()) if made.pairs else 1.0
+        return made
 
-    def _filled(self, s: Tensor, q: Tensor, room: int) -> Secants:
-        """Those pairs in buffers of their own."""
-        m = len(s)
-        made = Secants.none(self.s[0], max(room, len(self.s)))
-        made.s[:m], made.q[:m] = s, q
-        made.taken.fill_(m)
-        return made._replace(pairs=m, gamma=self.gamma, stiffness=self.stiffness)
+    def _combined(self, weights: Tensor) -> Secants:
+        """Each new pair is the sum of the present ones with a row of weights."""
+        for rows in (self.s, self.q):
+            for columns in rows[: self.pairs].split(COLUMNS, dim=-1):
+                columns[: len(weights)] = weights @ columns
+        return self._replace(pairs=len(weights))

@@ -71,9 +71,8 @@ class VariableBDF(Proximal):
         result = solve(equation, predicted if self.predictor == "extrapolate" else history.ys[0].detach())
         z = result.z
         ts, ys = (t1, *history.ts), (z, *history.ys)
-        following = History(
-            ts[: self.max_order + 2], ys[: self.max_order + 2], slope_after(equation, result), k, history.since + 1
-        )
+        kept = min(k + 2, self.max_order + 1)  # what order k + 1 asks for
+        following = History(ts[:kept], ys[:kept], slope_after(equation, result), k, history.since + 1)
         if not result.converged:
             return Step(z, following, Lagrange(ts[: k + 1], ys[: k + 1]), failure=result, retry=history, order=k)
         with torch.no_grad():
