@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .rows import Row
 
 TOLERANCES = tuple(m * 10.0**-k for k in range(1, 10) for m in (1.0, 0.3))  # from which the loosest is taken
+T = TypeVar("T")
 STARTING = 60.0  # seconds that imports may take beside what a solver is given
 
 
@@ -44,6 +46,7 @@ class Entry:
     where: str
     arguments: dict[str, Any] = field(default_factory=dict)
     threads: int = 2
+    environment: dict[str, str] = field(default_factory=dict)  # of its process
 
     def load(self) -> Prepare:
         module, name = self.where.split(":")
@@ -70,7 +73,13 @@ class Contestant:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, entry), daemon=True)
-        self.process.start()
+        before = dict(os.environ)
+        os.environ.update(entry.environment)
+        try:
+            self.process.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
     def ask(self, what: str, *arguments: Any, seconds: float) -> Any:
         self.pipe.send((what, *arguments))
@@ -167,12 +176,10 @@ def _reach(prepare: Prepare, error: float | None, tolerances: tuple[float, ...])
     smallest = math.inf
     for tol in tolerances:
         run = prepare(tol)
-        held = _reset_peak()
-        answer = run()
-        peak = _status("VmHWM")
+        peak, answer = peak_growth(run)
         smallest = min(smallest, answer.error)
         if error is None or answer.error <= error:
-            peak_mib = None if peak is None or held is None else (peak - held) / 2**20
+            peak_mib = None if peak is None else peak / 2**20
             found = {"tol": tol, "error": answer.error, "nfe": answer.nfe, "peak_mib": peak_mib, **answer.more}
             return run, found
     wanted = f"an error of {error:g}: the best was {smallest:.2g}"
@@ -183,6 +190,14 @@ def _timed(run: Run) -> float:
     begin = time.perf_counter()
     run()
     return time.perf_counter() - begin
+
+
+def peak_growth(call: Callable[[], T]) -> tuple[int | None, T]:
+    """By how many bytes the resident set grew at most during a call, and what it returned."""
+    held = _reset_peak()
+    value = call()
+    peak = _status("VmHWM")
+    return (None if peak is None or held is None else peak - held), value
 
 
 def _reset_peak() -> int | None:

@@ -40,6 +40,7 @@ class Problem:
     embedding_std: float | None = None  # None: that of nn.Linear's default, 1/sqrt(3 fan-in)
     end: float = 10.0
     seed: int = 0
+    scale: float = 1.0  # of the right side; the code of GRAND's authors has sigmoid(0) at the start
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,8 @@ def build(
     query, key = problem.attention_std * torch.randn(2, problem.hidden, problem.hidden, generator=generator)
     readout = torch.randn(problem.hidden, graph.classes, generator=generator) / math.sqrt(problem.hidden)
     u0 = (graph.features @ embedding).to(dtype).requires_grad_()
-    f = grand.Attention(graph.target, graph.source, graph.nodes, query.to(dtype), key.to(dtype), problem.heads)
+    f = grand.Attention(graph.target, graph.source, graph.nodes, query.to(dtype), key.to(dtype), problem.heads,
+                       problem.scale)  # fmt: skip
     return f, u0, readout.to(dtype), graph.labels
 
 

@@ -11,16 +11,18 @@ from torch import Tensor, nn
 
 
 class Attention(nn.Module):
-    """`f(t, u) = A(u) u - u`; A(u) is multi-head scaled dot-product attention of each node to its neighbours.
+    """`f(t, u) = scale (A(u) u - u)`; A(u) is multi-head scaled dot-product attention of each node to its neighbours.
 
     `target` must be sorted. The heads share the `hidden` columns of query and key, and their weights are averaged.
     """
 
-    def __init__(self, target: Tensor, source: Tensor, nodes: int, query: Tensor, key: Tensor, heads: int) -> None:
+    def __init__(
+        self, target: Tensor, source: Tensor, nodes: int, query: Tensor, key: Tensor, heads: int, scale: float = 1.0
+    ) -> None:
         super().__init__()
         if query.shape[0] % heads:
             raise ValueError(f"{heads} heads cannot share {query.shape[0]} columns")
-        self.heads = heads
+        self.heads, self.scale = heads, scale
         self.to_edges = Incidence(target, nodes)
         self.from_source = Incidence(source, nodes)
         self.target = target
@@ -39,7 +41,8 @@ class Attention(nn.Module):
         return (risen / self.to_edges.gather(self.to_edges.sum(risen))).mean(1, keepdim=True)
 
     def forward(self, t: Tensor, u: Tensor) -> Tensor:
-        return self.to_edges.sum(self.weights(u) * self.from_source.gather(u)) - u
+        change = self.to_edges.sum(self.weights(u) * self.from_source.gather(u)) - u
+        return change if self.scale == 1.0 else self.scale * change
 
 
 class Incidence:

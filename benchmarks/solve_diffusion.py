@@ -31,8 +31,11 @@ def error(found: Any, exact: Array) -> float:
     return float(np.abs(np.asarray(found)[-count:] - exact[1:]).max())
 
 
-def ours(points: int, outputs: int = 1, method: str = "auto") -> Prepare:
+def ours(points: int, outputs: int = 1, method: str = "auto", matrix_free: bool = False) -> Prepare:
     import proxode
+
+    if matrix_free:  # whatever the size, in this process
+        proxode.inner.DENSE_LIMIT = 0
 
     problem, h0, times, exact = setting(points, outputs)
 

@@ -59,7 +59,7 @@ def judged(works: list[Work], rows: list[Row]) -> list[Row]:
     for work in works:
         ours = found.get((work.name, OURS), {})
         for bound in work.bounds:
-            theirs = found.get((work.name, bound.against), {})
+            theirs = found.get((work.name, bound.against), {}) if bound.against else {bound.what: 1.0, "status": ""}
             mine, other = ours.get(bound.what), theirs.get(bound.what)
             ratio = mine / other if mine and other else None
             made.append({"work": work.name, "title": work.title, **asdict(bound), "ours": mine, "theirs": other,
@@ -92,8 +92,8 @@ def bounds_table(made: list[Row]) -> Table:
     for line in made:
         ratio = line["status"].lower() if line["ratio"] is None else f"{line['ratio']:.3g}"
         met = {True: "met", False: "not met", None: ""}[line["met"]]
-        style = "" if line["met"] else "red"
-        table.add_row(line["title"], line["against"], line["what"], ratio, f"{line['at_most']:.3g}", met, style=style)
+        names = line["title"], line["against"] or "", line["what"]
+        table.add_row(*names, ratio, f"{line['at_most']:.3g}", met, style="" if line["met"] else "red")
     return table
 
 
@@ -117,10 +117,11 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="Small works, for the shape of the report.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from a report of the same code.")] = False,
     work: Annotated[str, typer.Option(help="Only works whose names contain one of these, with commas.")] = "",
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with Coauthor-CS, for the works on it.")] = None,
 ) -> None:
     """Where we stand beside torchdiffeq, torchode, diffrax, CVODE and SciPy."""
     console = shown.console()
-    everything = {w.name: w for w in (quick_works() if quick else all_works())}
+    everything = {w.name: w for w in (quick_works() if quick else all_works(data_dir and str(data_dir)))}
     works = [everything[name] for name in chosen(work, everything)]
     header: dict[str, Any] = {
         "experiment": "speed", "counting": COUNTING,

@@ -12,9 +12,9 @@ SCALING = (256, 512, 1_024, 2_048, 4_096, 8_192, 16_384)
 
 @dataclass(frozen=True)
 class Bound:
-    """Ours over theirs, at most. `what` is a column of the rows."""
+    """Ours over theirs, at most; or ours alone, where there is nobody. `what` is a column of the rows."""
 
-    against: str
+    against: str | None
     what: str
     at_most: float
 
@@ -63,10 +63,50 @@ def diffusion(points: int, turns: int, seconds: float, error: float = 1e-6) -> W
 
 
 def scaling(points: int, seconds: float, error: float = 1e-6) -> Work:
-    """Ours alone, for the slope."""
-    entry = Entry(OURS, "proxode", "benchmarks.solve_diffusion:ours", {"points": points})
+    """Ours alone, without matrices, for the slope."""
+    entry = Entry(OURS, "proxode", "benchmarks.solve_diffusion:ours", {"points": points, "matrix_free": True})
     return Work(f"scaling_{points}", f"diffusion, {points:,} points, ours alone", (entry,), Rules(error, seconds, 1),
                 size=points)  # fmt: skip
+
+
+def heat(side: int, seconds: float, tolerances: tuple[float, ...], error: float = 1e-4) -> Work:
+    """Memory is that in use, where freed blocks go back to the system at once; and as the allocator keeps them."""
+    where, size = "benchmarks.solve_heat", {"side": side}
+    entries = (
+        Entry(OURS, "proxode", f"{where}:ours", size, environment={"MALLOC_MMAP_THRESHOLD_": "100000"}),
+        Entry("proxode, memory as kept", "proxode", f"{where}:ours", size),
+        Entry("proxode rkc2", "proxode", f"{where}:ours", size | {"method": "rkc2"}),
+        Entry("CVODE GMRES", "CVODE", f"{where}:cvode_gmres", size),
+    )
+    bounds = (Bound(None, "states", 25.0),)
+    title = f"heat, {side:,} x {side:,} points"
+    return Work(f"heat_{side}", title, entries, Rules(error, seconds, 1, tolerances), bounds, side**2)
+
+
+def training(points: int, turns: int, seconds: float, error: float = 1e-3) -> Work:
+    """One gradient of a stiff model."""
+    where, size = "benchmarks.solve_allen_cahn", {"points": points}
+    entries = [Entry(OURS, "proxode", f"{where}:ours", size)]
+    names = {"torchdiffeq odeint": False, "torchdiffeq odeint_adjoint": True}
+    entries += [Entry(name, "torchdiffeq", f"{where}:torchdiffeq_dopri5", size | {"adjoint": adjoint})
+                for name, adjoint in names.items()]  # fmt: skip
+    entries.append(Entry("diffrax Kvaerno5", "diffrax", f"{where}:diffrax_kvaerno5", size))
+    bounds = [Bound(name, "seconds", 1 / 50) for name in names] + [Bound("diffrax Kvaerno5", "seconds", 1.0)]
+    title = f"Allen-Cahn with a network, {points} points, one gradient"
+    return Work(f"allen_cahn_{points}", title, tuple(entries), Rules(error, seconds, turns), tuple(bounds), points)
+
+
+def coauthor(scaled: bool, data_dir: str, turns: int, seconds: float, error: float = 0.03) -> Work:
+    """One gradient of GRAND, with the right side as the paper prints it or halved as in its authors' code."""
+    where, which = "benchmarks.solve_coauthor", {"scaled": scaled, "data_dir": data_dir}
+    names = {"torchdiffeq odeint": ("torchdiffeq", "odeint"), "torchdiffeq odeint_adjoint":
+             ("torchdiffeq", "odeint_adjoint")}  # fmt: skip
+    entries = [Entry(name, library, f"{where}:gradient", which | {"library": library, "function": function})
+               for name, (library, function) in {OURS: ("proxode", "odeint"), **names}.items()]  # fmt: skip
+    bounds = tuple(Bound(name, "seconds", 1 / 2) for name in names)
+    title = f"Coauthor-CS{', right side halved' if scaled else ''}, one gradient"
+    rules = Rules(error, seconds, turns, (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5))
+    return Work(f"coauthor_{'scaled' if scaled else 'printed'}", title, tuple(entries), rules, bounds)
 
 
 def oscillators(count: int, tol: float, turns: int, seconds: float) -> Work:
@@ -82,14 +122,20 @@ def oscillators(count: int, tol: float, turns: int, seconds: float) -> Work:
     return Work(f"oscillators_{count}_{tol:.0e}", title, entries, rules, bounds, count)
 
 
-def all_works() -> list[Work]:
+def all_works(data_dir: str | None = None) -> list[Work]:
+    """Those on Coauthor-CS only where its data is."""
     works = [decay(10, 7), decay(100_000, 7), diffusion(128, 5, 300.0)]
     works += [oscillators(512, tol, 3, 120.0) for tol in (1e-3, 1e-6)]
+    works += [training(512, 3, 300.0)]
+    works += [coauthor(scaled, data_dir, 3, 120.0) for scaled in (False, True) if data_dir]
     works += [diffusion(points, 3, 300.0) for points in (1_024, 4_096)]
-    return works + [scaling(points, 300.0) for points in SCALING]
+    works += [scaling(points, 300.0) for points in SCALING]
+    return [*works, heat(1_000, 600.0, (1e-3, 3e-4, 1e-4))]
 
 
 def quick_works() -> list[Work]:
     """The same kinds of work, small: for the shape of the report, not for its numbers."""
     small = diffusion(16, 1, 30.0, error=1e-3)
-    return [decay(10, 1), small, oscillators(8, 1e-3, 1, 10.0), scaling(16, 30.0, 1e-3), scaling(32, 30.0, 1e-3)]
+    more = [training(16, 1, 30.0, 1e-1), heat(20, 30.0, (1e-2, 1e-3), 1e-2)]
+    scales = [scaling(16, 30.0, 1e-3), scaling(32, 30.0, 1e-3)]
+    return [decay(10, 1), small, oscillators(8, 1e-3, 1, 10.0), *more, *scales]

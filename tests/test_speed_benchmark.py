@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import contest, speed, speed_works
+from benchmarks import contest, solve_allen_cahn, speed, speed_works
 from benchmarks.contest import Entry, Rules
 from benchmarks.speed_works import OURS, Bound, Work
 
@@ -61,9 +61,9 @@ def test_bounds_are_judged_as_ours_over_theirs() -> None:
 
 
 def test_every_bound_has_its_contestants_and_every_entry_its_function() -> None:
-    for work in speed_works.all_works() + speed_works.quick_works():
+    for work in speed_works.all_works("data") + speed_works.quick_works():
         solvers = {entry.solver for entry in work.entries}
-        assert OURS in solvers and {bound.against for bound in work.bounds} <= solvers
+        assert OURS in solvers and {bound.against for bound in work.bounds} <= {*solvers, None}
         for each in work.entries:
             module, name = each.where.split(":")
             assert callable(getattr(__import__(module, fromlist=[name]), name))
@@ -72,16 +72,29 @@ def test_every_bound_has_its_contestants_and_every_entry_its_function() -> None:
 def test_a_quick_run_leaves_a_report_and_goes_on_from_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speed.main(out=tmp_path, quick=True, resume=False, work="decay_10,scaling_16")
+    works = "decay_10,scaling_16,heat_20"
+    speed.main(out=tmp_path, quick=True, resume=False, work=works)
     report = json.loads((tmp_path / "speed_quick.json").read_text())
-    assert {row["work"] for row in report["rows"]} == {"decay_10", "scaling_16"}
+    assert {row["work"] for row in report["rows"]} == {"decay_10", "scaling_16", "heat_20"}
     ours = next(row for row in report["rows"] if row["solver"] == OURS)
     assert ours["status"] == "SUCCESS" and ours["error"] < 1e-6 and ours["seconds_per_nfe"] > 0
     assert report["provenance"]["threads"] == 2 and report["bounds"][0]["what"] == "seconds_per_nfe"
+    warm = next(row for row in report["rows"] if row["work"] == "heat_20" and row["solver"] == OURS)
+    assert warm["error"] <= 1e-2 and warm["n_jvp"] == 0 and "states" in warm
     assert "Ours over theirs" in capsys.readouterr().out
 
     def nobody(*_: Any) -> None:
         raise AssertionError("everything was there")
 
     monkeypatch.setattr(speed, "contest", nobody)
-    speed.main(out=tmp_path, quick=True, resume=True, work="decay_10,scaling_16")
+    speed.main(out=tmp_path, quick=True, resume=True, work=works)
+
+
+def test_the_gradient_of_a_training_step_is_that_of_an_explicit_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solve_allen_cahn, "CACHE", tmp_path)
+    for tol, error in ((1e-3, 1e-2), (1e-6, 1e-5)):
+        answer = solve_allen_cahn.ours(points=16)(tol)()
+        assert 0 < answer.error < error
+    assert list(tmp_path.glob("*.npy"))
