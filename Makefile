@@ -37,9 +37,12 @@ bench-gradients: $(STAMP)
 	mv docs/results/*.png docs/images/
 	$(BIN)/python tools/paste_gradients.py
 
-# Time, evaluations and memory beside other libraries. A run that was killed goes on with `make bench RESUME=--resume`.
+# Time, evaluations and memory beside other libraries, on an idle machine; with Coauthor-CS where DATA is there. A run that
+# was killed goes on with `make bench RESUME=--resume`.
 bench: .venv/.bench
-	$(BIN)/python -m benchmarks.speed --out docs/results $(RESUME)
+	$(BIN)/python -m benchmarks.speed --out docs/results $(if $(wildcard $(DATA)),--data-dir $(DATA)) $(RESUME)
+	mv docs/results/*.png docs/images/
+	$(BIN)/python tools/paste_speed.py
 
 # The numbers and pictures of docs/adaptive.md, beside CVODE, SciPy and torchdiffeq: an hour and a half on a slow core.
 # A run that was killed goes on with `make bench-adaptive RESUME=--resume`.

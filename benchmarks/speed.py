@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from proxode.paper.report import provenance
 from . import shown
 from .contest import contest
 from .rows import Report, Row, chosen, opened
+from .speed_plot import draw
 from .speed_works import OURS, Work, all_works, quick_works
 
 THREADS = 2
@@ -133,6 +135,7 @@ def main(
     run(works, report, console)
     made = judged(works, report.rows)
     report.write(bounds=made)
+    draw(json.loads(report.path.read_text()), report.path.with_suffix(".png"))
     console.print(bounds_table(made))
     console.print(rows_table(report.rows))
     for row in report.rows:
