@@ -29,11 +29,16 @@ Solve = Callable[[ImplicitEquation, Tensor], InnerResult]  # how a method has it
 DENSE_LIMIT = 256  # states up to this size get dense Newton from `auto` (benchmarks/dense_threshold.py)
 
 
+def takes_dense(size: int) -> bool:
+    """Does `auto` make a Jacobian for states of this size?"""
+    return size <= DENSE_LIMIT
+
+
 def inner_solvers(inner: str | InnerSolver, *, size: int, lr: float | None = None) -> tuple[InnerSolver, ...]:
     """The solvers that a name (or an object) asks for, to be tried in turn. `auto` is `newton` for small states;
     for larger ones `anderson`, which costs least where it converges, then `newton_krylov` where it does not."""
     if isinstance(inner, str):
-        names = [inner] if inner != "auto" else ["newton"] if size <= DENSE_LIMIT else ["anderson", "newton_krylov"]
+        names = [inner] if inner != "auto" else ["newton"] if takes_dense(size) else ["anderson", "newton_krylov"]
         if names[0] not in INNER:
             raise ValueError(f"unknown inner solver {inner!r} (`inner`); known are: auto, {', '.join(INNER)}")
         solvers = tuple(INNER[name] for name in names)
@@ -73,4 +78,5 @@ __all__ = [
     "Stop",
     "inner_solvers",
     "solve_equation",
+    "takes_dense",
 ]  # fmt: skip
