@@ -14,7 +14,16 @@ from torch import Tensor
 
 from .controllers import Adaptive, Controller, FixedGrid
 from .gradients import SETTINGS, Gradient, gradient_of
-from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
+from .inner import (
+    ImplicitEquation,
+    InnerResult,
+    InnerSolver,
+    Solve,
+    Stop,
+    inner_solvers,
+    solve_equation,
+    stiffness_decides,
+)
 from .loop import Plan
 from .methods import Method, Proximal, method_of
 from .norms import rms_norm, tolerance_scale
@@ -225,7 +234,9 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
     solvers = inner_solvers(inner, size=size, lr=lr if eta is None else 1.0)
 
     def inner_for(equation: ImplicitEquation) -> tuple[InnerSolver, ...]:
-        return solvers if eta is None else inner_solvers(inner, size=size, lr=eta / abs(number(equation.gamma)))
+        if eta is not None:
+            return inner_solvers(inner, size=size, lr=eta / abs(number(equation.gamma)))
+        return inner_solvers(inner, size=size, equation=equation) if stiffness_decides(inner, size) else solvers
 
     tol = _positive("inner_tol", options.get("inner_tol"))
     kind = options.get("inner_stop", "residual")

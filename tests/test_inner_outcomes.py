@@ -12,6 +12,7 @@ from torch import Tensor
 
 import proxode
 from proxode.inner import INNER, ImplicitEquation, Stop, inner_solvers, solve_equation
+from proxode.inner.newton import spectral_radius
 from proxode.solution import Stats, Status
 from proxode.structure import Structure
 from proxode.vector_field import VectorField
@@ -174,3 +175,30 @@ def test_auto_goes_on_with_newton_krylov_where_anderson_fails(monkeypatch: pytes
     assert rescued.stats.n_inner_failed == 1 and rescued.stats.n_jvp > 0
     for solution in (usual, rescued):
         assert torch.allclose(solution.ys[-1], y0 / (1 + 0.1 * rates), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [3, 32, 33, 200])
+@pytest.mark.parametrize("kind", ["symmetric", "turning", "none"])
+def test_the_spectral_radius_of_a_jacobian(n: int, kind: str) -> None:
+    """Within a factor of two also where the largest eigenvalues are a pair, or of a size at which powers overflow."""
+    a = torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+    matrix = {"symmetric": a + a.mT, "turning": a - a.mT, "none": 0 * a}[kind]
+    exact = float(torch.linalg.eigvals(matrix).abs().max())
+    for scale in (1.0, 1e40):
+        assert 0.5 * exact <= spectral_radius(scale * matrix) / scale <= 1.01 * exact + 1e-12
+
+
+def test_between_small_and_large_the_stiffness_decides() -> None:
+    """Components drawn gently never ask for a Jacobian, drawn hard they do, once; a hundred of them, at once."""
+
+    def run(strength: float, n: int) -> tuple[int, float]:
+        pull = torch.linspace(0.1, 1.0, n, dtype=torch.float64) * strength
+        run = proxode.solve(lambda t, y: -pull * (y - torch.cos(t)), torch.zeros_like(pull), 0.0, 3.0, method="bdf",
+                            rtol=1e-4, atol=1e-4)  # fmt: skip
+        exact = (pull**2 * math.cos(3) + pull * math.sin(3) - pull**2 * torch.exp(-3 * pull)) / (1 + pull**2)
+        return run.stats.n_jac, float((run.ys[-1] - exact).abs().max())
+
+    for strength, n, jacobians in ((10.0, 150, 0), (1e5, 150, 1), (10.0, 100, 1), (1e5, 257, 0)):
+        found, error = run(strength, n)
+        assert found == jacobians * n, (strength, n)
+        assert error < 1e-3

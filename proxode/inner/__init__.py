@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 from torch import Tensor
 
+from ..vector_field import number
 from .anderson import Anderson
 from .base import Goal, InnerResult, InnerSolver, Stop, solve_equation
 from .conjugate import FletcherReeves
@@ -26,19 +27,20 @@ INNER: dict[str, InnerSolver] = {
 
 Solve = Callable[[ImplicitEquation, Tensor], InnerResult]  # how a method has its equations solved, from a guess
 
-DENSE_LIMIT = 256  # states up to this size get dense Newton from `auto` (benchmarks/dense_threshold.py)
+# Of `auto` (benchmarks/dense_threshold.py and auto_switching.py):
+DENSE_LIMIT = 256  # unknowns up to which it may make a Jacobian
+SMALL = 100  # unknowns up to which it does so at once
+BUY, KEEP = 10.0, 2.0  # gamma |J| from which a Jacobian of more unknowns is worth its price, and worth keeping
 
 
-def takes_dense(size: int) -> bool:
-    """Does `auto` make a Jacobian for states of this size?"""
-    return size <= DENSE_LIMIT
-
-
-def inner_solvers(inner: str | InnerSolver, *, size: int, lr: float | None = None) -> tuple[InnerSolver, ...]:
+def inner_solvers(
+    inner: str | InnerSolver, *, size: int, lr: float | None = None, equation: ImplicitEquation | None = None
+) -> tuple[InnerSolver, ...]:
     """The solvers that a name (or an object) asks for, to be tried in turn. `auto` is `newton` for small states;
-    for larger ones `anderson`, which costs least where it converges, then `newton_krylov` where it does not."""
+    for larger ones `anderson`, which costs least where it converges, then `newton_krylov` where it does not. In between
+    the stiffness of the equation decides, as far as it is known."""
     if isinstance(inner, str):
-        names = [inner] if inner != "auto" else ["newton"] if takes_dense(size) else ["anderson", "newton_krylov"]
+        names = [inner] if inner != "auto" else _auto_names(size, equation)
         if names[0] not in INNER:
             raise ValueError(f"unknown inner solver {inner!r} (`inner`); known are: auto, {', '.join(INNER)}")
         solvers = tuple(INNER[name] for name in names)
@@ -47,6 +49,23 @@ def inner_solvers(inner: str | InnerSolver, *, size: int, lr: float | None = Non
     else:
         raise TypeError(f"`inner` must be a name or an InnerSolver, not {type(inner).__name__}")
     return solvers if lr is None else tuple(_with_lr(solver, lr) for solver in solvers)
+
+
+def stiffness_decides(inner: str | InnerSolver, size: int) -> bool:
+    """May the solvers differ from one equation to the next?"""
+    return inner == "auto" and SMALL < size <= DENSE_LIMIT
+
+
+def _auto_names(size: int, equation: ImplicitEquation | None) -> list[str]:
+    if size > DENSE_LIMIT:
+        return ["anderson", "newton_krylov"]
+    if not stiffness_decides("auto", size):
+        return ["newton"]
+    rho = None if equation is None else equation.f.stiffness
+    if equation is None or rho is None:
+        return ["anderson", "newton"]
+    dense = abs(number(equation.gamma)) * rho >= (KEEP if "newton" in equation.f.learned else BUY)
+    return ["newton"] if dense else ["anderson", "newton"]
 
 
 def _with_lr(solver: InnerSolver, lr: float) -> InnerSolver:
@@ -78,5 +97,5 @@ __all__ = [
     "Stop",
     "inner_solvers",
     "solve_equation",
-    "takes_dense",
+    "stiffness_decides",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..linear import ASYMMETRY, LinearResult, cg, gmres
 from ..norms import two_norm
 from ..solution import Status
-from ..vector_field import number
+from ..vector_field import number, rough_signs
 from .base import Believed, Goal, InnerSolver
 from .equation import ImplicitEquation
 
@@ -22,6 +22,7 @@ LARGEST_FORCING = 0.5
 SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
 DEAR = 25  # unknowns, for which a new one is worth some iterations more
 STIFF = 1.0  # gamma times the spectral radius, from where a first move may go unchecked
+EIGENVALUES = 32  # unknowns up to which eigenvalues cost next to nothing
 AGE = 0.05  # of an iteration, that every equation counts against a Jacobian: f may be stiff no longer
 UNCHECKED = 4  # equations in a row that may end so
 MISSED = 0.05  # part of the residual that counts as error while a move is not checked
@@ -186,7 +187,7 @@ class Newton(InnerSolver):
         else:
             move = factors.solve(r)
             equation.f.learned[self.name] = factors
-            equation.f.learned["stiffness"] = float(torch.linalg.eigvals(jacobian).abs().max())
+            equation.f.learned["stiffness"] = spectral_radius(jacobian)
         length = 1.0 if state.move is None else min(1.0, 2.0 * state.length)
         size = state.goal.measure(move)
         return z - length * move, state._replace(
@@ -271,6 +272,21 @@ class NewtonCG(DampedNewton):
 
     def explain(self, status: Status, state: NewtonState) -> Status:
         return Status.INNER_NOT_SYMMETRIC if state.asymmetry > ASYMMETRY else status
+
+
+def spectral_radius(matrix: Tensor) -> float:
+    """Of a small matrix exactly; of a larger one, whose eigenvalues take longer than its factors, by how a vector grows
+    over ten products after the first ten: enough to tell an equation that is stiff from one that is not."""
+    if len(matrix) <= EIGENVALUES:
+        return float(torch.linalg.eigvals(matrix).abs().max())
+    v, grown = rough_signs(matrix[0], 1), list[float]()
+    for _ in range(20):
+        v = matrix @ v
+        size = float(two_norm(v))
+        if not 0.0 < size < math.inf:
+            return size
+        v, grown = v / size, [*grown, math.log(size)]
+    return math.exp(sum(grown[10:]) / 10)
 
 
 def forcing(r: Tensor, state: NewtonState) -> float:

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..inner import Solve, takes_dense
+from ..inner import Solve
 from ..interpolation import combine
 from ..norms import two_norm
 from ..vector_field import Time, VectorField, number
@@ -23,7 +23,6 @@ LIMIT = 2.2  # h rho near the end of the stability region of DOPRI5 (3.3)
 SUSPECT = 1.2  # h rho that an accurate explicit step rarely has; rho is often told too small
 EVIDENCE = 60  # steps in a row of that kind, after which the problem is stiff; one at the limit counts for many
 AT_LIMIT = 20
-PRICE = 7.0  # columns of a Jacobian that cost as much as an explicit step: a dense one must pay for itself
 EASY = 0.5  # h rho below which an explicit step of the length that BDF takes is safe
 PATIENCE = 100  # steps in a row of that kind, after which it is not stiff: a change is dear and gains little
 LONG = 1_000.0  # rho times the length of the interval, beyond which the first steps are those of BDF
@@ -45,11 +44,6 @@ class AutoHistory(NamedTuple):
 
     def rebuilt(self, states: Sequence[Tensor], time: Callable[[Time], Time]) -> AutoHistory:
         return self._replace(points=self.points.rebuilt(states, time))
-
-
-def _enough(size: int) -> float:
-    """Evidence for a change to BDF: more where that begins with a Jacobian, which a mild problem never pays back."""
-    return max(EVIDENCE, AT_LIMIT * size / PRICE) if takes_dense(size) else EVIDENCE
 
 
 @dataclass(frozen=True)
@@ -134,7 +128,7 @@ class Auto(Method):
         points_then = History(
             (t1, *points.ts)[:count], (step.y1, *points.ys)[:count], step.history.slope, EXPLICIT, points.since + 1
         )
-        switch = max(1, min(len(points_then.ts) - 2, 3)) if evidence >= _enough(y0.shape[-1]) else None
+        switch = max(1, min(len(points_then.ts) - 2, 3)) if evidence >= EVIDENCE else None
         following = AutoHistory(points_then, 0 if switch is not None else evidence)
         retry = history._replace(points=points._replace(slope=step.retry.slope))
         return replace(step, history=following, retry=retry, order=EXPLICIT, switch=switch, by=self.explicit.name)
