@@ -111,3 +111,12 @@ def test_pairs_that_have_become_dependent_are_fewer_and_buffers_are_used_again(
     once = Secants(q.clone(), q.clone(), torch.zeros(2, 2, dtype=q.dtype), 2, 1.0).at(2.0)
     assert once.pairs == 1
     assert torch.allclose(once.q[0].abs(), (base / base.norm()).abs(), atol=1e-9)
+
+
+def test_pairs_that_are_nearly_dependent_at_another_gamma_become_orthonormal() -> None:
+    """Products of the q alone leave the square root of the precision."""
+    base, other = normal(2, N, seed=3)
+    q = torch.stack([base, base + 1e-4 * other])
+    made = Secants(q.clone(), q.clone(), torch.zeros(2, 2, dtype=q.dtype), 2, 1.0).at(2.0)
+    assert made.pairs == 2
+    assert float((made.q @ made.q.mT - torch.eye(2, dtype=q.dtype)).abs().max()) < 1e-14
