@@ -52,6 +52,14 @@ class Report:
         part.replace(self.path)
 
 
+def stored(path: Path, made: str) -> Report:
+    """The report as it is on disk, without the part that is made from its rows."""
+    before = json.loads(path.read_text())
+    report = Report(path, {name: value for name, value in before.items() if name not in ("rows", made)})
+    report.rows = before["rows"]
+    return report
+
+
 def opened(path: Path, header: dict[str, Any], resume: bool, console: Console) -> Report:
     """The report, or the end of the command if there is that of another run."""
     try:

@@ -21,7 +21,7 @@ from proxode.paper.report import provenance
 
 from . import shown
 from .contest import contest
-from .rows import Report, Row, chosen, opened
+from .rows import Report, Row, chosen, opened, stored
 from .speed_plot import draw
 from .speed_works import OURS, Work, all_works, quick_works
 
@@ -85,6 +85,23 @@ def nfe_slope(rows: list[Row]) -> float | None:
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
 
 
+def finish(works: list[Work], report: Report, console: Console) -> None:
+    """Judge and draw what there is: works without a row were not run."""
+    ran = {row["work"] for row in report.rows}
+    made = judged([work for work in works if work.name in ran], report.rows)
+    report.write(bounds=made)
+    draw(json.loads(report.path.read_text()), report.path.with_suffix(".png"))
+    console.print(bounds_table(made))
+    console.print(rows_table(report.rows))
+    for row in report.rows:
+        if row["status"] != "SUCCESS":
+            console.print(f"{row['title']}, {row['solver']}: {row['message']}", style="red", highlight=False)
+    for work in works:
+        if work.name not in ran:
+            console.print(f"{work.title}: not run", style="red", highlight=False)
+    console.print(f"written: {report.path}", highlight=False)
+
+
 def bounds_table(made: list[Row]) -> Table:
     table = Table(title="Ours over theirs", box=SIMPLE_HEAD)
     for name in ("work", "against", "of"):
@@ -120,6 +137,7 @@ def main(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from a report of the same code.")] = False,
     work: Annotated[str, typer.Option(help="Only works whose names contain one of these, with commas.")] = "",
     data_dir: Annotated[Path | None, typer.Option(help="Folder with Coauthor-CS, for the works on it.")] = None,
+    redraw: Annotated[bool, typer.Option("--redraw", help="Only bounds and picture, from the rows there.")] = False,
 ) -> None:
     """Where we stand beside torchdiffeq, torchode, diffrax, CVODE and SciPy."""
     console = shown.console()
@@ -131,17 +149,12 @@ def main(
         "works": [{"name": w.name, "title": w.title, "error": w.rules.error, "seconds": w.rules.seconds}
                   for w in works],
     }  # fmt: skip
-    report = opened(out / f"speed{'_quick' if quick else ''}.json", header, resume, console)
+    path = out / f"speed{'_quick' if quick else ''}.json"
+    if redraw:
+        return finish(works, stored(path, "bounds"), console)
+    report = opened(path, header, resume, console)
     run(works, report, console)
-    made = judged(works, report.rows)
-    report.write(bounds=made)
-    draw(json.loads(report.path.read_text()), report.path.with_suffix(".png"))
-    console.print(bounds_table(made))
-    console.print(rows_table(report.rows))
-    for row in report.rows:
-        if row["status"] != "SUCCESS":
-            console.print(f"{row['title']}, {row['solver']}: {row['message']}", style="red", highlight=False)
-    console.print(f"written: {report.path}", highlight=False)
+    finish(works, report, console)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from proxode.paper.report import provenance
 from . import shown
 from .peers import SOLVERS, Limits, Solver, measure
 from .references import CACHE, WAYS, prepare, reference
-from .rows import Report, Row, Task, chosen, fill, opened
+from .rows import Report, Row, Task, chosen, fill, opened, stored
 from .stiff_problems import SEED, Problem, all_problems
 
 TOLERANCES = tuple(10.0**-k for k in range(2, 10))
@@ -215,10 +215,7 @@ def main(
     }  # fmt: skip
     path = out / f"work_precision{'_quick' if quick else ''}.json"
     if redraw:
-        before = json.loads(path.read_text())
-        report = Report(path, {name: value for name, value in before.items() if name not in ("rows", "summary")})
-        report.rows = before["rows"]
-        return finish(report, console)
+        return finish(stored(path, "summary"), console)
     report = opened(path, header, resume, console)
     picked = [problems[name] for name in chosen(problem, problems)]
     prepare(picked, cache, console)

@@ -181,10 +181,10 @@ def solve(
         event: a `proxode.Event`, a function `event(t, y)` or several of them. A terminal one (a plain function is)
             ends the solve with `Status.EVENT`; ys then holds the times of save_at before it, or t0 and the event.
             `Solution.event_ts` and `Solution.event_ys` have all that were found.
-        per_sample: dimension 0 of y0 holds independent problems. func gets t of shape `(batch,)`; t0, t1, rtol and atol
-            may have one value for each sample, and save_at a column. Every sample takes its own steps at its own
-            order, and one that fails leaves the others alone (`Solution.samples`). For 'auto' and 'bdf' and samples of
-            up to 256 unknowns.
+        per_sample: dimension 0 of y0 holds independent problems. func gets t of shape `(batch,)` (beside a y of shape
+            `(batch, n)` write `t[:, None]`); t0, t1, rtol and atol may have one value for each sample, and save_at a
+            column. Every sample takes its own steps at its own order, and one that fails leaves the others alone
+            (`Solution.samples`). For 'auto' and 'bdf' and samples of up to 256 unknowns.
         dense: keep every step, so that `Solution.evaluate(t)` answers for any time between t0 and t1.
         options: as in `odeint`; an unknown one raises.
     """

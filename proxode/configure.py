@@ -14,16 +14,7 @@ from torch import Tensor
 
 from .controllers import Adaptive, Controller, FixedGrid
 from .gradients import SETTINGS, Gradient, gradient_of
-from .inner import (
-    ImplicitEquation,
-    InnerResult,
-    InnerSolver,
-    Solve,
-    Stop,
-    inner_solvers,
-    solve_equation,
-    stiffness_decides,
-)
+from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
 from .loop import Plan
 from .methods import Method, Proximal, method_of
 from .norms import rms_norm, tolerance_scale
@@ -231,12 +222,11 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
         raise ValueError("`inner_lr` and `inner_eta` exclude each other (lr = eta / gamma): give one of them")
     size = problem.y0.shape[-1]
     inner = options.get("inner", "auto")
-    solvers = inner_solvers(inner, size=size, lr=lr if eta is None else 1.0)
+    inner_solvers(inner, size=size, lr=lr if eta is None else 1.0)  # what is wrong with them is said at once
 
     def inner_for(equation: ImplicitEquation) -> tuple[InnerSolver, ...]:
-        if eta is not None:
-            return inner_solvers(inner, size=size, lr=eta / abs(number(equation.gamma)))
-        return inner_solvers(inner, size=size, equation=equation) if stiffness_decides(inner, size) else solvers
+        length = lr if eta is None else eta / abs(number(equation.gamma))
+        return inner_solvers(inner, size=size, lr=length, equation=equation)
 
     tol = _positive("inner_tol", options.get("inner_tol"))
     kind = options.get("inner_stop", "residual")

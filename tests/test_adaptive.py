@@ -66,7 +66,7 @@ def stiff_for_a_while(t: Tensor, y: Tensor) -> Tensor:
 PROBLEMS: dict[str, tuple[Any, Tensor, float, Any, tuple[int, int]]] = {
     "robertson": (robertson, doubles(1, 0, 0), 1e11, doubles(1e-4, 1e-10, 1e-2), (850, 2400)),
     "van_der_pol": (van_der_pol, doubles(2, 0), 200.0, 1.0, (850, 2200)),
-    "brusselator": (brusselator, brusselator_start(), 10.0, 1.0, (800, 1750)),
+    "brusselator": (brusselator, brusselator_start(), 10.0, 1.0, (650, 900)),
     "stiff for a while": (stiff_for_a_while, doubles(1, 1, 1), 10.0, 1.0, (350, 900)),
 }
 

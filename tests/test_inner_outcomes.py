@@ -11,7 +11,7 @@ from problems import diffusion, tanh_network
 from torch import Tensor
 
 import proxode
-from proxode.inner import INNER, ImplicitEquation, Stop, inner_solvers, solve_equation
+from proxode.inner import INNER, Anderson, ImplicitEquation, Stop, inner_solvers, solve_equation
 from proxode.inner.newton import spectral_radius
 from proxode.solution import Stats, Status
 from proxode.structure import Structure
@@ -202,3 +202,18 @@ def test_between_small_and_large_the_stiffness_decides() -> None:
         found, error = run(strength, n)
         assert found == jacobians * n, (strength, n)
         assert error < 1e-3
+
+
+@pytest.mark.parametrize("sizes", [{"memory": 0}, {"memory": -1}, {"recycle": -1}])
+def test_sizes_of_anderson_that_cannot_be(sizes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"`{next(iter(sizes))}` of Anderson must be at least"):
+        Anderson(**sizes)
+
+
+@pytest.mark.parametrize(("memory", "recycle"), [(1, 0), (1, 1), (2, 9)])
+def test_anderson_with_next_to_no_memory(memory: int, recycle: int) -> None:
+    pull = torch.linspace(1.0, 30.0, 300, dtype=torch.float64)
+    inner = Anderson(memory=memory, recycle=recycle)
+    run = proxode.solve(lambda t, y: -pull * y, torch.ones_like(pull), 0.0, 1.0, method="bdf", inner=inner, rtol=1e-4,
+                        atol=1e-4)  # fmt: skip
+    assert float((run.ys[-1] - torch.exp(-pull)).abs().max()) < 1e-3

@@ -88,6 +88,13 @@ def test_a_quick_run_leaves_a_report_and_goes_on_from_it(
 
     monkeypatch.setattr(speed, "contest", nobody)
     speed.main(out=tmp_path, quick=True, resume=True, work=works)
+    (tmp_path / "speed_quick.png").unlink()
+    report["rows"] = [row for row in report["rows"] if row["work"] != "heat_20"]  # as if the run had been ended there
+    (tmp_path / "speed_quick.json").write_text(json.dumps(report))
+    speed.main(out=tmp_path, quick=True, resume=False, work=works, redraw=True)
+    again = json.loads((tmp_path / "speed_quick.json").read_text())
+    assert again["bounds"] == [line for line in report["bounds"] if line["work"] != "heat_20"]
+    assert (tmp_path / "speed_quick.png").exists() and "heat, 20 x 20 points: not run" in capsys.readouterr().out
 
 
 def test_the_gradient_of_a_training_step_is_that_of_an_explicit_method(

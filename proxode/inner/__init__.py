@@ -30,7 +30,7 @@ Solve = Callable[[ImplicitEquation, Tensor], InnerResult]  # how a method has it
 # Of `auto` (benchmarks/dense_threshold.py and auto_switching.py):
 DENSE_LIMIT = 256  # unknowns up to which it may make a Jacobian
 SMALL = 100  # unknowns up to which it does so at once
-BUY, KEEP = 10.0, 2.0  # gamma |J| from which a Jacobian of more unknowns is worth its price, and worth keeping
+BUY = 10.0  # gamma |J| from which a Jacobian of more unknowns is worth its price; once it is there it is used
 
 
 def inner_solvers(
@@ -51,21 +51,17 @@ def inner_solvers(
     return solvers if lr is None else tuple(_with_lr(solver, lr) for solver in solvers)
 
 
-def stiffness_decides(inner: str | InnerSolver, size: int) -> bool:
-    """May the solvers differ from one equation to the next?"""
-    return inner == "auto" and SMALL < size <= DENSE_LIMIT
-
-
 def _auto_names(size: int, equation: ImplicitEquation | None) -> list[str]:
     if size > DENSE_LIMIT:
         return ["anderson", "newton_krylov"]
-    if not stiffness_decides("auto", size):
-        return ["newton"]
-    rho = None if equation is None else equation.f.stiffness
-    if equation is None or rho is None:
-        return ["anderson", "newton"]
-    dense = abs(number(equation.gamma)) * rho >= (KEEP if "newton" in equation.f.learned else BUY)
-    return ["newton"] if dense else ["anderson", "newton"]
+    return ["newton"] if size <= SMALL or _worth_a_jacobian(equation) else ["anderson", "newton"]
+
+
+def _worth_a_jacobian(equation: ImplicitEquation | None) -> bool:
+    if equation is None:
+        return False
+    rho = equation.f.stiffness
+    return "newton" in equation.f.learned or (rho is not None and abs(number(equation.gamma)) * rho >= BUY)
 
 
 def _with_lr(solver: InnerSolver, lr: float) -> InnerSolver:
@@ -97,5 +93,4 @@ __all__ = [
     "Stop",
     "inner_solvers",
     "solve_equation",
-    "stiffness_decides",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -30,15 +31,14 @@ class AndersonState(NamedTuple):
     first: float  # |r| at the start
     bar: tuple[Tensor, Tensor] | None = None  # the point with the least residual by what is known, and that residual;
     # None where nobody will ask for it
-    left: float | None = None  # the size of that residual
+    left: float = math.inf  # the size of that residual
     checking: bool = False  # the point proposed last was that one
     surprise: float = 1.0  # how wrong such a prediction was, as part of what it promised
     own: int = 0  # pairs of this equation, the newest ones
 
 
 def _believable(state: AndersonState) -> bool:
-    left = state.left or 0.0
-    return left + 2.0 * state.surprise * max(state.first - left, 0.0) <= state.goal
+    return state.left + 2.0 * state.surprise * max(state.first - state.left, 0.0) <= state.goal
 
 
 class Learned(NamedTuple):
@@ -63,6 +63,11 @@ class Anderson(InnerSolver):
 
     name: ClassVar[str] = "anderson"
 
+    def __post_init__(self) -> None:
+        for name, least in (("memory", 1), ("recycle", 0)):
+            if not getattr(self, name) >= least:
+                raise ValueError(f"`{name}` of Anderson must be at least {least}, not {getattr(self, name)}")
+
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> AndersonState:
         known: Learned | None = equation.f.recycled.get(self.name)
         if known is None or not known.secants.fits(z):
@@ -81,10 +86,10 @@ class Anderson(InnerSolver):
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: AndersonState
     ) -> tuple[Tensor, AndersonState]:
         secants, surprise, own = state.secants, state.surprise, state.own
-        if state.checking and state.bar is not None and state.left is not None:
+        if state.checking and state.bar is not None:
             off, promised = float(two_norm(r - state.bar[1])), max(state.first - state.left, 1e-300)
             surprise = max(off / promised, 0.5 * min(surprise, 1.0))
-        if state.left is not None and float(two_norm(r)) > MISLED * state.left:
+        if float(two_norm(r)) > MISLED * state.left:
             secants = secants.newest(own)
             own = secants.pairs
         if z is not state.z:
