@@ -9,22 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from .autocast import as_before, autocast_state
+from .jacobian import PROBES, Pattern, Rows, jacobian_rows, price_of, stencil
 from .norms import dot, rms_norm
 from .solution import Stats
 from .structure import Structure, check_output
 
+Made = TypeVar("Made")
 Time = float | Tensor  # a float64 0-dim tensor where the gradient with respect to t is wanted
 
 GAIN_LASTS = 10  # equations for which a measured gain is good enough
 REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError)  # of tensors that are not plain; others are f's own
-JACOBIAN_CHUNK = 512  # rows of a dense Jacobian made in one batched backward pass
 
 
 def beside(t: Time, side: int, dtype: torch.dtype) -> Time:
@@ -202,25 +203,46 @@ class VectorField:
             return (self.evaluate(t, (y + e * v).detach()).detach() - f0) / e
 
     def jacobian(self, t: Time, y: Tensor) -> Tensor:
-        """The dense df/dy, `(n, n)`, by rows from batched or single backward passes, or by differences."""
+        """The dense df/dy, `(n, n)`: by products from the left, as few as its zeros allow, or by differences."""
+        made = self._jacobian_rows(t, y) if self.ladder else None
+        if made is not None and made.matrix is not None:
+            self.stats.count("n_jac", made.products)
+            if made.pattern is not None:
+                self.learned["pattern"] = made.pattern
+            return made.matrix
         n = y.shape[-1]
         self.stats.count("n_jac", n)
-        rows = self._jacobian_rows(t, y) if self.ladder else None
-        if rows is not None:
-            return rows
         f0 = self(t, y).detach()
         eye = torch.eye(n, dtype=y.dtype, device=y.device)
         return torch.stack([self.difference(t, y, column, f0) for column in eye], dim=1)
 
-    def _jacobian_rows(self, t: Time, y: Tensor) -> Tensor | None:
+    @property
+    def jacobian_price(self) -> int:
+        """The products that the next dense Jacobian will take, as far as is known."""
+        return price_of(self.learned.get("pattern"), sum(self.structure.sizes))
+
+    def has_stencil(self, t: Time, y: Tensor) -> bool:
+        """Whether a few products make the Jacobian; asked for the first time, three products tell."""
+        if "pattern" not in self.learned and "looked" not in self.learned and self.ladder:
+            found = self._from_graph(t, y, stencil)
+            self.stats.count("n_jac", PROBES)
+            self.learned["looked"] = True
+            if found is not None:
+                self.learned["pattern"] = found
+        pattern: Pattern | None = self.learned.get("pattern")
+        return pattern is not None and pattern.passes > 0
+
+    def _jacobian_rows(self, t: Time, y: Tensor) -> Rows | None:
+        known, look = self.learned.get("pattern"), "looked" not in self.learned
+        return self._from_graph(t, y, lambda out, z: jacobian_rows(out, z, known, look=look))
+
+    def _from_graph(self, t: Time, y: Tensor, make: Callable[[Tensor, Tensor], Made]) -> Made | None:
+        """What `make` makes of f at y and of y."""
         try:
             with torch.enable_grad():
                 z = y.detach().requires_grad_()
                 out = self.evaluate(t, z)
-                if not out.requires_grad:
-                    return None
-                rows = _rows_batched(out, z)
-                return _rows_one_by_one(out, z) if rows is None else rows
+                return make(out, z) if out.requires_grad else None
         except RuntimeError:  # what autograd refuses, such as tensors of inference mode; f's own errors come again
             return None
 
@@ -254,26 +276,3 @@ class VectorField:
 def count_product(stats: Stats, grad: Tensor) -> None:
     with stats.counting_backward():
         stats.count("n_vjp")
-
-
-def _rows_batched(out: Tensor, z: Tensor) -> Tensor | None:
-    eye = torch.eye(out.shape[-1], dtype=out.dtype, device=out.device)
-    try:
-        chunks = [
-            torch.autograd.grad(out, z, rows, retain_graph=True, is_grads_batched=True)[0]
-            for rows in eye.split(JACOBIAN_CHUNK)
-        ]
-    except Exception:  # a backward without a batching rule
-        return None
-    return torch.cat(chunks).detach()
-
-
-def _rows_one_by_one(out: Tensor, z: Tensor) -> Tensor | None:
-    rows = []
-    for unit in torch.eye(out.shape[-1], dtype=out.dtype, device=out.device):
-        try:
-            (row,) = torch.autograd.grad(out, z, unit, retain_graph=True)
-        except RuntimeError:  # out does not depend on z in autograd's eyes
-            return None
-        rows.append(row)
-    return torch.stack(rows).detach()

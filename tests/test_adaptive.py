@@ -229,7 +229,7 @@ def test_a_move_goes_unchecked_where_earlier_ones_have_told_the_rate(tol: float)
     """With a check of each the diffusion equation takes two evaluations a step."""
     solution = proxode.solve(Diffusion().f, INITIAL_DATA["density"](128), 0.0, 1.0, method="bdf", inner="newton",
                              rtol=tol, atol=tol)  # fmt: skip
-    assert solution.stats.n_jac == 128
+    assert solution.stats.n_jac <= 8 + 0.06 * solution.stats.n_steps  # a few products, again after a hundred steps
     assert solution.stats.n_f <= 1.6 * solution.stats.n_steps
 
 

@@ -18,6 +18,7 @@ EDGE = ("paper", "cli", "__main__")  # what people run: it may use more than tor
 
 LAYERS = (
     ("_version", "autocast", "norms", "roots", "solution", "structure"),
+    ("jacobian",),
     ("vector_field",),
     ("events",),
     ("event_gradients",),

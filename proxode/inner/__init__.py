@@ -29,8 +29,8 @@ Solve = Callable[[ImplicitEquation, Tensor], InnerResult]  # how a method has it
 
 # Of `auto` (benchmarks/dense_threshold.py and auto_switching.py):
 DENSE_LIMIT = 256  # unknowns up to which it may make a Jacobian
-SMALL = 100  # unknowns up to which it does so at once
-BUY = 10.0  # gamma |J| from which a Jacobian of more unknowns is worth its price; once it is there it is used
+SMALL = 100  # unknowns up to which it does so at once; beyond, where the Jacobian of a grid takes a few products, or
+BUY = 10.0  # gamma |J| is so large that it is worth its price; once it is there it is used
 
 
 def inner_solvers(
@@ -60,8 +60,10 @@ def _auto_names(size: int, equation: ImplicitEquation | None) -> list[str]:
 def _worth_a_jacobian(equation: ImplicitEquation | None) -> bool:
     if equation is None:
         return False
-    rho = equation.f.stiffness
-    return "newton" in equation.f.learned or (rho is not None and abs(number(equation.gamma)) * rho >= BUY)
+    f, rho = equation.f, equation.f.stiffness
+    if "newton" in f.learned or (rho is not None and abs(number(equation.gamma)) * rho >= BUY):
+        return True
+    return f.has_stencil(equation.t, equation.anchor)
 
 
 def _with_lr(solver: InnerSolver, lr: float) -> InnerSolver:

@@ -30,6 +30,7 @@ class Goal(NamedTuple):
     tol: float
     measure: Callable[[Tensor], float]
     by_residual: bool = True  # False: an update is to become small, whatever the residual
+    hurried: bool = False  # a shorter step is the alternative to many iterations
 
 
 class Believed(NamedTuple):
@@ -193,7 +194,7 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         return InnerResult(solver.name, z, Status.INNER_NON_FINITE, 0, size, tol)
     best, best_size, best_at, at = (z, r), size, 0, z
     status, i = Status.INNER_MAX_ITERATIONS, 0
-    state = solver.init(equation, z, r, Goal(min(tol / size, 1.0), tol, stop.measure, stop.by_residual))
+    state = solver.init(equation, z, r, Goal(min(tol / size, 1.0), tol, stop.measure, stop.by_residual, stop.believing))
     most, patience = solver.limits(state, hurried=stop.believing)
     for i in range(1, (stop.max_iters or most) + 1):
         z, state = solver.step(equation, z, r, state)

@@ -20,7 +20,7 @@ SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
 FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may leave
 LARGEST_FORCING = 0.5
 SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
-DEAR = 25  # unknowns, for which a new one is worth some iterations more
+DEAR = 25  # products, for which a new one is worth some iterations more
 STIFF = 1.0  # gamma times the spectral radius, from where a first move may go unchecked
 EIGENVALUES = 32  # unknowns up to which eigenvalues cost next to nothing
 AGE = 0.05  # of an iteration, that every equation counts against a Jacobian: f may be stiff no longer
@@ -137,7 +137,7 @@ class Newton(InnerSolver):
         if known is not None and (known.jacobian.shape[-1:] != z.shape[-1:] or known.jacobian.dtype != z.dtype):
             known = None
         known = None if known is None else known.carried(number(equation.gamma))
-        due = known is not None and known.spent > z.shape[-1]  # as much as a new one costs
+        due = known is not None and known.spent > equation.f.jacobian_price  # as much as a new one costs
         stiff = abs(number(equation.gamma)) * float(equation.f.learned.get("stiffness", 0.0)) > STIFF
         trusted = stiff and known is not None and known.unchecked <= UNCHECKED
         return ChordState(goal, z, r, (z, r), known, due=due, trusted=trusted)
@@ -151,9 +151,11 @@ class Newton(InnerSolver):
         if state.factors is not None and not state.due:
             move = state.factors.solve(r)
             size = state.goal.measure(move)
-            first, slow = state.move is None, max(SLOW, z.shape[-1] / (z.shape[-1] + DEAR))
+            first, price = state.move is None, equation.f.jacobian_price
+            slow = max(SLOW, price / (price + DEAR))
             rate = 1.0 if first else self._rate(equation, state, size, z, r)
-            if math.isfinite(size) and state.length == 1.0 and (first or rate < slow):
+            soon = state.here or not state.goal.hurried or size * rate ** (self.tries - state.moves) <= state.goal.tol
+            if math.isfinite(size) and state.length == 1.0 and (first or (rate < slow and soon)):
                 factors = state.factors if first else state.factors.used(rate, state.moves > 1)
                 equation.f.learned[self.name] = factors
                 return z - move, state._replace(
