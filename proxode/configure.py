@@ -70,7 +70,7 @@ def configure(problem: Problem, method: Method, options: dict[str, Any], *, stri
     method = method.stepping() if fixed else method.adapting()
     fixed = fixed or not method.adaptive
     _refuse(method, options, fixed, strict)
-    method = _with_settings(method, options)
+    method = _with_settings(method, options).for_tolerance(_relative(problem))
     share = _share(problem, method) if method.implicit and not fixed else 1.0
     controller: Controller
     if fixed:
@@ -98,14 +98,22 @@ def _accuracy(problem: Problem, options: dict[str, Any], share: float) -> Callab
 def _share(problem: Problem, method: Method) -> float:
     """The part of the tolerance that one step may use. The errors of N steps add up, and N grows as tol^(-1/(p+1)) at
     order p: with a share as small as 1/N the error of the whole solve stays in proportion to the tolerance."""
+    return share_of(_relative(problem), method.implicit_order, problem.y0.dtype)
+
+
+def _relative(problem: Problem) -> float:
     size = float(rms_norm(problem.y0.detach()).max()) or 1.0
     rtol, atol = (float(tol.max()) if isinstance(tol, Tensor) else tol for tol in (problem.rtol, problem.atol))
-    return share_of(rtol, atol, size, method.implicit_order, problem.y0.dtype)
+    return relative_tolerance(rtol, atol, size)
 
 
-def share_of(rtol: float, atol: float, size: float, order: int, dtype: torch.dtype) -> float:
-    """That part for a state of this size; it is not less than the dtype carries."""
-    rtol = min(max(rtol, OF_ATOL * atol / size), 1.0)  # a tiny rtol beside an atol that is not says nothing
+def relative_tolerance(rtol: float, atol: float, size: float) -> float:
+    """Of a state of this size: a tiny rtol beside an atol that is not says nothing."""
+    return min(max(rtol, OF_ATOL * atol / size), 1.0)
+
+
+def share_of(rtol: float, order: int, dtype: torch.dtype) -> float:
+    """That part for a relative tolerance; it is not less than the dtype carries."""
     share = SHARE * rtol ** (1.0 / (max(order, LEAST_ORDER) + 1))
     return min(1.0, max(share, LEAST_RTOL * torch.finfo(dtype).eps / rtol))
 

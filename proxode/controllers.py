@@ -29,6 +29,7 @@ class Outcome(NamedTuple):
     order: int | None = None
     switch: int | None = None
     others: tuple[tuple[int, float], ...] = ()
+    stretch: float = 1.0  # of the next step, where it is to be of another kind
 
     def over(self, share: float) -> Outcome:
         """The same for a tolerance of which a step may only use a share."""
@@ -119,7 +120,7 @@ class Adaptive:
 
     def next(self, t0: Time, t1: Time, outcome: Outcome, state: AdaptiveState) -> Decision:
         """After a step from t0 to t1."""
-        if outcome.order != 0:  # which an explicit step of `auto` has
+        if outcome.order is None or outcome.order > 0:  # else it is an explicit step of `auto`
             outcome = outcome.over(self.share)
             if self.kind == "order":
                 return self._next_with_order(t0, t1, outcome, state)
@@ -134,7 +135,7 @@ class Adaptive:
         if accept:
             if h < state.h * (1.0 - ROUNDING):  # a stop had cut the step short: what was proposed before still stands
                 h_next = max(h_next, state.h)
-            h_next = self._clamp(h_next)
+            h_next = self._clamp(h_next * outcome.stretch)
             following = outcome.order if outcome.switch is None else outcome.switch
             return Decision(True, t1 + h_next, AdaptiveState(h_next, max(size, 1e-4)), following)
         return self._shorter(t0, min(h_next, (0.5 if state.rejected else self.safety) * h), outcome, state)

@@ -59,7 +59,7 @@ def _for_dtype(method: Method, y0: Any) -> Method:
     parts = y0 if isinstance(y0, tuple) else (y0,)
     known = isinstance(method, Auto) and parts and all(isinstance(part, Tensor) for part in parts)
     if known and torch.cat([part.reshape(-1)[:0] for part in parts]).dtype not in IMPLICIT_DTYPES:
-        return method.explicit  # type: ignore[attr-defined]
+        return method.fine  # type: ignore[attr-defined]
     return method
 
 

@@ -31,7 +31,7 @@ class Stepped:
     y0: Any
     y1: Any
     order: int
-    by: str  # the name of the method that took it; "auto" has two
+    by: str  # the name of the method that took it; "auto" has several
     failure: Failure | None = None
 
 
@@ -236,7 +236,8 @@ class Stepper:
             assert failure is not None
             return self._failed(failure)
         step, method = course.last.step, course.plan.method
-        return Stepped(before[0], self.t, before[1], self.y, step.order or method.order, step.by or method.name)
+        order = method.order if step.order is None else method.order_of(step.order)
+        return Stepped(before[0], self.t, before[1], self.y, order, step.by or method.name)
 
     def _failed(self, failure: Failure) -> Stepped:
         course, method = self._course, self._course.plan.method

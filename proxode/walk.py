@@ -188,8 +188,7 @@ def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcom
     if math.isfinite(ratio):
         scale = _scale(problem, y0, step)
         others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
-    power = method.error_power if step.order == 0 else step.order + 1
-    return Outcome(ratio, power, step.order, step.switch, tuple(others))
+    return Outcome(ratio, method.power_of(step.order), step.order, step.switch, tuple(others), step.stretch)
 
 
 def _scale(problem: Problem, y0: Tensor, step: Step) -> Tensor:

@@ -11,8 +11,11 @@ from torch import Tensor
 
 import proxode
 from proxode.methods import METHODS
+from proxode.methods.pairs import spectral_radius
 from proxode.paper.diffusion import Diffusion, density
 from proxode.solution import Stats
+from proxode.structure import Structure
+from proxode.vector_field import VectorField
 
 
 def doubles(*values: float) -> Tensor:
@@ -70,7 +73,11 @@ def test_auto_costs_no_more_than_the_better_of_its_two(name: str, tol: float) ->
     if PROBLEMS[name][-1] == "dopri5":
         costs.append(solved(name, "dopri5", tol).stats.nfe_forward)
     assert auto.stats.nfe_forward <= 1.1 * min(costs) + 2
-    assert auto.stats.switches[0] == (0.0, PROBLEMS[name][-1])
+    assert auto.stats.switches[0][0] == 0.0
+    if PROBLEMS[name][-1] == "bdf":
+        assert auto.stats.switches[0][1] == "bdf"
+    else:
+        assert all(by != "bdf" for _, by in auto.stats.switches)
 
 
 def orbit_beside_it(t: Tensor, y: Tensor) -> Tensor:
@@ -99,7 +106,7 @@ def test_auto_moves_both_ways_and_says_when(tol: float) -> None:
     auto, bdf = (  # dopri5 would take some 40,000 evaluations
         proxode.solve(orbit_beside_it, y0, 0.0, 40.0, method=method, rtol=tol, atol=tol) for method in ("auto", "bdf")
     )
-    times, names = zip(*auto.stats.switches, strict=True)
+    times, names = zip(*[(t, name) for t, name in auto.stats.switches if name != "bosh3"], strict=True)
     assert names == ("dopri5", "bdf", "dopri5")
     assert times[0] == 0.0 and 1.5 < times[1] < 2.5 and 4.0 < times[2] < 20.0
     assert auto.stats.nfe_forward <= 0.9 * bdf.stats.nfe_forward
@@ -123,7 +130,8 @@ def test_a_start_with_bdf_that_was_a_mistake_is_mended(tol: float) -> None:
         proxode.solve(kepler, doubles(0.4, 0, 0, 2), 0.0, 100.0, method=method, rtol=tol, atol=tol)
         for method in ("auto", "dopri5")
     )
-    assert [name for _, name in auto.stats.switches] == ["bdf", "dopri5"]
+    assert [name for _, name in auto.stats.switches][:2] == ["bdf", "dopri5"]
+    assert len(auto.stats.switches) <= 2 or tol == 1e-4  # a trial of the other pair
     assert auto.stats.nfe_forward <= 1.1 * dopri5.stats.nfe_forward
 
 
@@ -168,3 +176,50 @@ def test_methods_that_have_no_choice_record_no_switches() -> None:
     for method in ("dopri5", "bdf"):
         stats: Stats = solved("decay", method, 1e-3).stats
         assert stats.switches == []
+
+
+def fading(t: Tensor, y: Tensor) -> Tensor:
+    return -torch.linspace(0.05, 3.0, len(y), dtype=torch.float64) * y
+
+
+def ring(t: Tensor, y: Tensor) -> Tensor:
+    """Points that each follow their neighbours: mildly stiff, with modes of many rates."""
+    return 0.5 * (y.roll(1) + y.roll(-1)) - y
+
+
+@pytest.mark.parametrize("tol", [1e-2, 3e-3])
+def test_where_stability_has_a_say_the_low_order_goes_further(tol: float) -> None:
+    y0 = torch.sign(torch.sin(torch.arange(200, dtype=torch.float64)))
+    auto, dopri5 = (
+        proxode.solve(ring, y0, 0.0, 10.0, method=method, rtol=tol, atol=tol) for method in ("auto", "dopri5")
+    )
+    assert {name for _, name in auto.stats.switches} == {"bosh3"}
+    assert auto.stats.nfe_forward <= 0.75 * dopri5.stats.nfe_forward
+    rates = torch.cos(2 * math.pi * torch.arange(101) / 200) - 1
+    exact = torch.fft.irfft(torch.fft.rfft(y0) * torch.exp(10.0 * rates), n=200)
+    assert float((auto.ys[-1] - exact).abs().max()) <= 2 * tol
+
+
+@pytest.mark.parametrize("name", ["dopri5", "bosh3"])
+@pytest.mark.parametrize("rate", [0.3, 5.0])
+def test_both_pairs_tell_the_rate_of_a_linear_problem(name: str, rate: float) -> None:
+    """Exactly, where there is one; where there are many, that of a fast one."""
+    pair, y0 = METHODS[name], doubles(1.0, -2.0)
+    h = 0.4
+
+    def f(t: Any, y: Tensor) -> Tensor:
+        return -rate * y
+
+    field = VectorField(f, Structure.of(y0), Stats())
+    step = pair.step(field, 0.0, h, pair.init(field, 0.0, y0), lambda *_: None)
+    assert spectral_radius(step, pair.tableau, h) == pytest.approx(rate, rel=1e-6)
+    y = torch.ones(30, dtype=torch.float64)
+    many = VectorField(fading, Structure.of(y), Stats())
+    step = pair.step(many, 0.0, h, pair.init(many, 0.0, y), lambda *_: None)
+    assert 2.0 < spectral_radius(step, pair.tableau, h) <= 3.0
+
+
+def test_a_step_by_hand_says_its_order() -> None:
+    stepper = proxode.Stepper(fading, torch.ones(30, dtype=torch.float64), 0.0, t1=6.0, rtol=1e-3, atol=1e-3)
+    step = stepper.step()
+    assert (step.order, step.by) == (3, "bosh3")

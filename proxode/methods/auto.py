@@ -11,28 +11,26 @@ import torch
 from torch import Tensor
 
 from ..inner import Solve
-from ..interpolation import combine
-from ..norms import two_norm
 from ..vector_field import Time, VectorField, number
 from .base import History, Method, Step
-from .explicit import ContinuousExtension, ExplicitHistory, ExplicitRungeKutta
+from .explicit import ExplicitHistory, ExplicitRungeKutta
+from .explicit_tableaus import EXPLICIT
+from .pairs import COARSE, CRUDE, FINE, GROWING, MODERATE, PAUSE, QUICK, SHORT, STRETCH, spectral_radius, told
 from .variable_bdf import VariableBDF
 
-EXPLICIT = 0  # what the order of an explicit step is called
-LIMIT = 2.2  # h rho near the end of the stability region of DOPRI5 (3.3)
-SUSPECT = 1.2  # h rho that an accurate explicit step rarely has; rho is often told too small
-EVIDENCE = 60  # steps in a row of that kind, after which the problem is stiff; one at the limit counts for many
-AT_LIMIT = 20
+EVIDENCE = 60.0  # steps of DOPRI5 in a row that are longer than accuracy allows, after which the problem is stiff
 EASY = 0.5  # h rho below which an explicit step of the length that BDF takes is safe
 PATIENCE = 100  # steps in a row of that kind, after which it is not stiff: a change is dear and gains little
 LONG = 1_000.0  # rho times the length of the interval, beyond which the first steps are those of BDF
+WAY = 4.0  # the same, up to which there are a few steps only, and DOPRI5 takes the fewest
 
 
 class AutoHistory(NamedTuple):
     """The points of BDF, kept up by explicit steps too, and the steps in a row that spoke for a change."""
 
     points: History
-    evidence: int = 0
+    evidence: float = 0.0
+    wait: int = 0  # steps of DOPRI5 before the other pair is tried again
 
     @property
     def slope(self) -> Tensor | None:
@@ -48,16 +46,19 @@ class AutoHistory(NamedTuple):
 
 @dataclass(frozen=True)
 class Auto(Method):
-    """DOPRI5 and variable-order BDF, whichever the problem asks for at the time.
+    """Explicit pairs (pairs.py) and variable-order BDF, whichever the problem asks for at the time.
 
-    Explicit steps tell the spectral radius rho of the Jacobian from their last two stages (Hairer & Wanner IV.2), for
-    nothing: at the limit of stability again and again, the problem is stiff. BDF steps know rho from the moves of their
-    inner solver: where an explicit step of the same length would be stable, it is not. The points of both are kept, so
-    that BDF goes on at the order that the explicit method leaves it.
+    Explicit steps tell the spectral radius rho of the Jacobian from their stages, for nothing: at the limit of
+    stability again and again, the problem is stiff. BDF steps know rho from the moves of their inner solver: where an
+    explicit step of the same length would be stable, it is not. The points of both are kept, so that BDF goes on at
+    the order that the explicit method leaves it.
     """
 
-    explicit: ExplicitRungeKutta = field(default_factory=ExplicitRungeKutta)
+    fine: ExplicitRungeKutta = field(default_factory=ExplicitRungeKutta)
+    quick: ExplicitRungeKutta = field(default_factory=lambda: ExplicitRungeKutta(EXPLICIT["bosh3"]))
     implicit_part: VariableBDF = field(default_factory=VariableBDF)
+    first: int = FINE  # the pair to start with
+    changing: bool = False  # may it change to the other pair?
 
     implicit: ClassVar[bool] = True
     adaptive: ClassVar[bool] = True
@@ -69,7 +70,19 @@ class Auto(Method):
 
     @property
     def order(self) -> int:
-        return self.explicit.order
+        return self.fine.order
+
+    def order_of(self, code: int) -> int:
+        return code if code > 0 else self._pair(code).order
+
+    def power_of(self, code: int) -> int:
+        return code + 1 if code > 0 else self._pair(code).error_power
+
+    def _pair(self, code: int) -> ExplicitRungeKutta:
+        return self.quick if code == QUICK else self.fine
+
+    def for_tolerance(self, rtol: float) -> Auto:
+        return replace(self, first=QUICK if rtol >= CRUDE else FINE, changing=rtol >= MODERATE)
 
     def stepping(self) -> Method:
         """BDF: of steps that are given, nobody knows whether an explicit method would be stable."""
@@ -77,7 +90,7 @@ class Auto(Method):
 
     @property
     def error_power(self) -> int:
-        return self.explicit.error_power
+        return self.fine.error_power
 
     def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> AutoHistory:
         """A long way at this stiffness starts with BDF: there is little to lose if it was a mistake."""
@@ -87,10 +100,11 @@ class Auto(Method):
         long = math.isfinite(span) and rho * span > LONG
         if long:
             f.last_gain = None  # what follows is BDF, as if nobody had looked
-        return AutoHistory(points._replace(order=1 if long else EXPLICIT))
+        return AutoHistory(points._replace(order=1 if long else self.first if rho * span > WAY else FINE))
 
     def first_power(self, history: AutoHistory) -> int:
-        return (self.explicit if history.points.order == EXPLICIT else self.implicit_part).error_power
+        code = history.points.order
+        return self._pair(code).error_power if code <= 0 else self.implicit_part.error_power
 
     def after_jump(self, history: AutoHistory) -> AutoHistory:
         order = min(history.points.order, 1)
@@ -103,14 +117,14 @@ class Auto(Method):
         return history._replace(points=points._replace(order=order, since=0))
 
     def step(self, f: VectorField, t0: Time, t1: Time, history: AutoHistory, solve: Solve, side: int = 0) -> Step:
-        if history.points.order == EXPLICIT:
+        if history.points.order <= 0:
             return self._explicit_step(f, t0, t1, history, solve, side)
         step = self.implicit_part.step(f, t0, t1, history.points, solve, side)
         h, rho = number(t1) - number(t0), f.stiffness
         easy = rho is not None and h * rho < EASY
         evidence = history.evidence + 1 if easy else 0
-        switch = EXPLICIT if evidence >= PATIENCE else None
-        following = AutoHistory(step.history, 0 if switch is not None else evidence)
+        switch = FINE if evidence >= PATIENCE else None
+        following = AutoHistory(step.history, 0.0 if switch is not None else evidence)
         retry = history._replace(points=step.retry)
         return replace(step, history=following, retry=retry, switch=switch, by=self.implicit_part.name)
 
@@ -118,29 +132,37 @@ class Auto(Method):
         self, f: VectorField, t0: Time, t1: Time, history: AutoHistory, solve: Solve, side: int
     ) -> Step:
         points = history.points
-        y0 = points.ys[0]
-        step = self.explicit.step(f, t0, t1, ExplicitHistory(y0, points.slope), solve, side)
+        y0, code, pair = points.ys[0], points.order, self._pair(points.order)
+        step = pair.step(f, t0, t1, ExplicitHistory(y0, points.slope), solve, side)
         h = number(t1) - number(t0)
-        rho = self._radius(step, y0, h)
-        told = AT_LIMIT if h * rho > LIMIT else 1 if h * rho > SUSPECT else -AT_LIMIT
-        evidence = max(0, history.evidence + told)
+        reach = h * spectral_radius(step, pair.tableau, h)
+        evidence = max(0.0, history.evidence + told(reach, code))
         count = self.implicit_part.max_order + 2
         points_then = History(
-            (t1, *points.ts)[:count], (step.y1, *points.ys)[:count], step.history.slope, EXPLICIT, points.since + 1
+            (t1, *points.ts)[:count], (step.y1, *points.ys)[:count], step.history.slope, code, points.since + 1
         )
-        switch = max(1, min(len(points_then.ts) - 2, 3)) if evidence >= EVIDENCE else None
-        following = AutoHistory(points_then, 0 if switch is not None else evidence)
-        retry = history._replace(points=points._replace(slope=step.retry.slope))
-        return replace(step, history=following, retry=retry, order=EXPLICIT, switch=switch, by=self.explicit.name)
+        stiff = evidence >= EVIDENCE
+        switch = max(1, min(len(points_then.ts) - 2, 3)) if stiff else self._other_pair(reach, h, history)
+        following = AutoHistory(points_then, 0.0 if stiff else evidence, _wait(history, switch))
+        # A step that is rejected tells as much.
+        retry = AutoHistory(
+            points._replace(slope=step.retry.slope), max(evidence, history.evidence), history.wait
+        )
+        stretch = 1.0 if switch is None else STRETCH.get(switch, 1.0)
+        return replace(
+            step, history=following, retry=retry, order=code, switch=switch, stretch=stretch, by=pair.name
+        )
 
-    @torch.no_grad()
-    def _radius(self, step: Step, y0: Tensor, h: float) -> float:
-        """|k7 - k6| / |y7 - y6|: both stages are at the end of the step."""
-        extension = step.interpolant
-        if not isinstance(extension, ContinuousExtension):
-            return 0.0
-        stages = [k.detach() for k in extension.stages]
-        row = self.explicit.tableau.a[5]
-        before = combine(y0.detach(), [h * a for a in row], stages[: len(row)])
-        apart = float(two_norm(step.y1.detach() - before).max())
-        return float(two_norm(stages[6] - stages[5]).max()) / apart if apart > 0.0 else 0.0
+    def _other_pair(self, reach: float, h: float, history: AutoHistory) -> int | None:
+        points = history.points
+        if points.order == FINE:
+            return QUICK if self.changing and reach > COARSE and points.since >= history.wait else None
+        growing = len(points.ts) < 2 or h > GROWING * (number(points.ts[0]) - number(points.ts[1]))
+        return FINE if reach < SHORT and not growing else None
+
+
+def _wait(history: AutoHistory, switch: int | None) -> int:
+    """A trial of the low order that was soon over is not repeated soon."""
+    if history.points.order != QUICK or switch != FINE:
+        return history.wait
+    return max(PAUSE, 2 * history.wait) if history.points.since < PAUSE else 0

@@ -38,6 +38,7 @@ class Step:
     failure: InnerResult | None = None
     retry: Any = None  # the history for another try from t0, where the step has learned something about it
     order: int | None = None
+    stretch: float = 1.0  # by which the next step should be longer, where it is to be of another kind
     switch: int | None = None  # the order that the method itself wants for the next step
     neighbours: tuple[Neighbour, ...] = ()
     by: str | None = None  # the name of the method that made it, where there are several
@@ -85,6 +86,18 @@ class Method:
     def after_jump(self, history: Any) -> Any:
         """The history without what a jump of f has made void."""
         return history
+
+    def order_of(self, code: int) -> int:
+        """The order of a step that a method of variable order calls so; numbers up to zero stand for other kinds."""
+        return code
+
+    def power_of(self, code: int) -> int:
+        """The power of the step that the error of such a step follows."""
+        return code + 1
+
+    def for_tolerance(self, rtol: float) -> Method:
+        """The form that suits a relative tolerance."""
+        return self
 
     def with_order(self, history: Any, order: int) -> Any:
         """The history for a next step of this order, in a method of variable order."""

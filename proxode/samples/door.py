@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..configure import share_of
+from ..configure import relative_tolerance, share_of
 from ..inner import DENSE_LIMIT
 from ..methods.bdf import MAX_ORDER
 from ..norms import rms_norm
@@ -131,7 +131,8 @@ def step_share(y0: Tensor, rtol: Tensor, atol: Tensor, order: int) -> Tensor:
     """The part of the tolerance that one step of each sample may use."""
     sizes = rms_norm(y0).squeeze(-1)
     rows = zip(rtol.tolist(), atol.tolist(), sizes.tolist(), strict=True)
-    shares = [share_of(relative, absolute, size or 1.0, order, y0.dtype) for relative, absolute, size in rows]
+    tolerances = [relative_tolerance(relative, absolute, size or 1.0) for relative, absolute, size in rows]
+    shares = [share_of(tol, order, y0.dtype) for tol in tolerances]
     return torch.tensor(shares, dtype=torch.float64, device=y0.device)
 
 

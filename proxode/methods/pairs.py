@@ -1,0 +1,61 @@
+"""The two explicit pairs of `auto`, and what their steps tell.
+
+`bosh3` is stable up to h rho = 2.5 with three evaluations a step, `dopri5` up to 3.3 with six. So where stability has
+a say in the step, or the tolerance is crude, the low order goes further with an evaluation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ..interpolation import combine
+from ..norms import two_norm
+from .base import Step
+from .explicit import ContinuousExtension
+from .explicit_tableaus import EXPLICIT
+from .tableaus import ExplicitTableau
+
+FINE, QUICK = 0, -1  # what the order of a step of dopri5, and of bosh3, is called
+STABLE = {FINE: 3.3, QUICK: 2.5}  # the ends of the regions of stability on the negative axis
+STEPS = {FINE: 1.0, QUICK: 0.5}  # what a step costs, in steps of dopri5
+LIMIT = 0.67  # part of the region of stability from where a step is at its limit
+SUSPECT = 0.36  # the same that an accurate step rarely needs; rho is often told too small
+AT_LIMIT = 20.0  # suspects that a step at the limit counts for
+CRUDE = 1e-3  # rtol from which the low order is as good as the high one,
+MODERATE = 1e-4  # and from which it may be:
+COARSE = 1.3  # where h rho of dopri5 is above this,
+SHORT = 0.42  # until h rho of bosh3 falls below that
+GROWING = 2.0  # times the step before: such a step says nothing about the length that errors allow
+PAUSE = 20  # steps of dopri5 after a trial of bosh3 that was shorter than that; twice as many after the next
+STRETCH = {FINE: 2.0, QUICK: 0.5}  # what a change to either does to the step
+
+
+def told(reach: float, code: int) -> float:
+    """What a step with this h rho says about stiffness, in steps of dopri5."""
+    part = reach / STABLE[code]
+    return STEPS[code] * (AT_LIMIT if part > LIMIT else 1.0 if part > SUSPECT else -AT_LIMIT)
+
+
+@torch.no_grad()
+def spectral_radius(step: Step, tableau: ExplicitTableau, h: float) -> float:
+    """|sum d_i k_i| / |sum d_i y_i| over the stages (y_i, k_i = f(y_i)), for weights d that leave of the y_i little but
+    what the fastest modes have put there (as Hairer & Wanner IV.2 do with the last two stages of DOPRI5)."""
+    extension = step.interpolant
+    if not isinstance(extension, ContinuousExtension):
+        return 0.0
+    d = DIFFERENCES[tableau.name]
+    stages = [k.detach() for k in extension.stages[: len(d)]]
+    of_y = [h * sum(d[i] * tableau.a[i][j] for i in range(j + 1, len(d))) for j in range(len(d) - 1)]
+    apart = float(two_norm(combine(None, of_y, stages[:-1])).max())
+    return float(two_norm(combine(None, list(d), stages)).max()) / apart if apart > 0.0 else 0.0
+
+
+def _divided_difference(ts: Sequence[float]) -> tuple[float, ...]:
+    return tuple(1.0 / math.prod(t - other for other in ts if other != t) for t in ts)
+
+
+# The last two stages of dopri5 are at the same time; of bosh3 the third difference over the step is left.
+DIFFERENCES = {"dopri5": (0.0, 0.0, 0.0, 0.0, 0.0, -1.0, 1.0), "bosh3": _divided_difference(EXPLICIT["bosh3"].c)}
