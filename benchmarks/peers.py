@@ -62,12 +62,12 @@ class Solver:
 @contextmanager
 def matrix_free() -> Iterator[None]:
     """`inner="auto"` as it is for large states, whatever the size: the size decides, and only there."""
-    limit = proxode.inner.DENSE_LIMIT
-    proxode.inner.DENSE_LIMIT = 0
+    limits = proxode.inner.DENSE_LIMIT, proxode.inner.GRID_LIMIT
+    proxode.inner.DENSE_LIMIT = proxode.inner.GRID_LIMIT = 0
     try:
         yield
     finally:
-        proxode.inner.DENSE_LIMIT = limit
+        proxode.inner.DENSE_LIMIT, proxode.inner.GRID_LIMIT = limits
 
 
 def ours(method: str, inner: str = "auto", *, krylov: bool = False) -> Run:

@@ -35,7 +35,7 @@ def ours(points: int, outputs: int = 1, method: str = "auto", matrix_free: bool 
     import proxode
 
     if matrix_free:  # whatever the size, in this process
-        proxode.inner.DENSE_LIMIT = 0
+        proxode.inner.DENSE_LIMIT = proxode.inner.GRID_LIMIT = 0
 
     problem, h0, times, exact = setting(points, outputs)
 

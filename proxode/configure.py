@@ -19,6 +19,7 @@ from .loop import Plan
 from .methods import Method, Proximal, method_of
 from .norms import rms_norm, tolerance_scale
 from .problem import LEAST_RTOL, SNAP, Problem
+from .quadrature import Split, norm_of_solved, solve_without_rest
 from .vector_field import Time, number
 
 GRID = ("step_size", "grid_constructor")
@@ -26,7 +27,7 @@ INNER = ("inner", "inner_lr", "inner_eta", "inner_tol", "inner_stop", "inner_max
 GRADIENT = ("gradient", *SETTINGS)
 STEPPING = ("controller", "first_step", "min_step", "max_step", "safety", "ifactor", "dfactor")
 OWN = ("predictor", "interp", "perturb", "rho")  # fields of some methods, which say so in `settings`
-PROBLEM = ("norm", "step_t", "jump_t")
+PROBLEM = ("norm", "step_t", "jump_t", "quadrature")
 
 DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *OWN, *PROBLEM, "max_num_steps", "dtype")
 SOLVE_OPTIONS = tuple(
@@ -228,7 +229,8 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
     lr, eta = (_positive(name, options.get(name)) for name in ("inner_lr", "inner_eta"))
     if lr is not None and eta is not None:
         raise ValueError("`inner_lr` and `inner_eta` exclude each other (lr = eta / gamma): give one of them")
-    size = problem.y0.shape[-1]
+    split = None if problem.quadrature is None else Split.of(problem)
+    size = problem.y0.shape[-1] if split is None else len(split.solved)
     inner = options.get("inner", "auto")
     inner_solvers(inner, size=size, lr=lr if eta is None else 1.0)  # what is wrong with them is said at once
 
@@ -244,18 +246,23 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
     if max_iters is not None and (isinstance(max_iters, bool) or not isinstance(max_iters, int) or max_iters < 1):
         raise ValueError(f"`inner_max_iters` must be a positive integer, not {max_iters!r}")
 
+    rtol, atol, norm = problem.rtol, problem.atol, problem.norm
+    if split is not None:
+        rtol, atol = (x[split.solved] if isinstance(x, Tensor) and x.dim() else x for x in (rtol, atol))
+        norm = norm_of_solved(split, norm)
+
     def make_stop(anchor: Tensor, guess: Tensor) -> Stop:
         if tol is not None:
             return Stop(tol, kind, max_iters=max_iters)
-        scale = tolerance_scale(problem.rtol, problem.atol, anchor, guess)
+        scale = tolerance_scale(rtol, atol, anchor, guess)
         numbers = torch.finfo(scale.dtype)
         scale = scale.clamp(min=max(numbers.eps * float(scale.max()), numbers.tiny**0.25))
         if kind == "update":
             return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
         if share is not None:
             tight, move = KAPPA_ADAPTIVE * share, OF_MOVE_ADAPTIVE
-            return Stop(tight, kind, scale, problem.norm, max_iters, believing=True, of_move=move)
-        return Stop(KAPPA, kind, scale, problem.norm, max_iters, of_move=OF_MOVE)
+            return Stop(tight, kind, scale, norm, max_iters, believing=True, of_move=move)
+        return Stop(KAPPA, kind, scale, norm, max_iters, of_move=OF_MOVE)
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
         stop = make_stop(equation.anchor, guess)
@@ -265,7 +272,8 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
                 break
         return result
 
-    return solve, KAPPA if tol is None else tol, _backward_rtol(problem, tol)
+    whole = solve if split is None else solve_without_rest(split, solve)
+    return whole, KAPPA if tol is None else tol, _backward_rtol(problem, tol)
 
 
 def _positive(name: str, value: Any) -> float | None:

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .configure import SOLVE_OPTIONS, choose_gradient, configure
+from .configure import PROBLEM, SOLVE_OPTIONS, choose_gradient, configure
 from .endless import going_on, nearby, without_end
 from .gradients import Gradient, refuse_transforms
 from .loop import Plan
 from .methods import Method, method_of
 from .methods.auto import Auto
 from .problem import Problem, make_problem
+from .quadrature import check_unread
 from .solution import Stats
 from .vector_field import number
 
@@ -43,8 +44,10 @@ def prepare(
     method = _for_dtype(method, y0)
     if method.implicit:
         refuse_transforms()
-    marks = {name: options.pop(name) for name in ("norm", "step_t", "jump_t") if name in options}
+    marks = {name: options.pop(name) for name in PROBLEM if name in options}
     problem = make_problem(func, y0, t, rtol, atol, stats, implicit=method.implicit, **marks)
+    if problem.quadrature is not None:
+        check_unread(problem)
     gradient = choose_gradient(options)
     step_size = options.get("step_size")
     plan = configure(nearby(problem, step_size) if endless else problem, method, options, strict=strict)

@@ -44,6 +44,7 @@ class Problem:
     asked_rtol: float | Tensor | None = None  # before it was raised to what the dtype carries, if it was
     events: tuple[Event, ...] = ()  # to look for
     endless: bool = False  # does the last time mean nothing?
+    quadrature: Any = None  # parts of the state that f does not read
 
     @property
     def sign(self) -> float:
@@ -68,6 +69,7 @@ class Problem:
 def make_problem(
     func: Callable[..., Any], y0: Any, t: Any, rtol: Any, atol: Any, stats: Stats, *,
     norm: Callable[[Any], Any] | None = None, step_t: Any = None, jump_t: Any = None, implicit: bool = False,
+    quadrature: Any = None,
 ) -> Problem:  # fmt: skip
     """Check what the user gave and bring it into the solver's form."""
     if not callable(func):
@@ -100,6 +102,7 @@ def make_problem(
         jumps=jumps,
         callbacks={name: getattr(func, name) for name in CALLBACKS if hasattr(func, name)},
         asked_rtol=relative if isinstance(relative, Tensor) or relative < raised else None,
+        quadrature=quadrature,
     )
 
 

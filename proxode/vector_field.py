@@ -16,7 +16,8 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from .autocast import as_before, autocast_state
-from .jacobian import PROBES, Pattern, Rows, jacobian_rows, price_of, stencil
+from .banded import Layout, layout_of
+from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
 from .norms import dot, rms_norm
 from .solution import Stats
 from .structure import Structure, check_output
@@ -94,6 +95,11 @@ class VectorField:
         """f at (t, y) with its graph. Whoever makes products with that graph counts them."""
         self.stats.count("n_f")
         return self.evaluate(t, y)
+
+    @property
+    def size(self) -> int:
+        """The unknowns."""
+        return sum(self.structure.sizes)
 
     @property
     def stiffness(self) -> float | None:
@@ -204,22 +210,36 @@ class VectorField:
 
     def jacobian(self, t: Time, y: Tensor) -> Tensor:
         """The dense df/dy, `(n, n)`: by products from the left, as few as its zeros allow, or by differences."""
-        made = self._jacobian_rows(t, y) if self.ladder else None
-        if made is not None and made.matrix is not None:
-            self.stats.count("n_jac", made.products)
-            if made.pattern is not None:
-                self.learned["pattern"] = made.pattern
-            return made.matrix
+        matrix = self.jacobian_entries(t, y)
+        if matrix is not None:
+            return matrix.dense() if isinstance(matrix, Compressed) else matrix
         n = y.shape[-1]
         self.stats.count("n_jac", n)
         f0 = self(t, y).detach()
         eye = torch.eye(n, dtype=y.dtype, device=y.device)
         return torch.stack([self.difference(t, y, column, f0) for column in eye], dim=1)
 
+    def jacobian_entries(self, t: Time, y: Tensor, *, full: bool = True) -> Tensor | Compressed | None:
+        """df/dy by its entries where a pattern of them is known; else dense, or without `full` None."""
+        known, look = self.learned.get("pattern"), "looked" not in self.learned
+        made = self._from_graph(t, y, lambda out, z: jacobian_rows(out, z, known, look=look, full=full))
+        if made is None:
+            return None
+        self.stats.count("n_jac", made.products)
+        if made.pattern is not None:
+            self.remember(made.pattern)
+        return made.matrix
+
+    def remember(self, pattern: Pattern) -> None:
+        """Where the entries of the Jacobian are."""
+        if pattern is not self.learned.get("pattern"):
+            self.learned["pattern"] = pattern
+            self.learned.pop("layout", None)
+
     @property
     def jacobian_price(self) -> int:
         """The products that the next dense Jacobian will take, as far as is known."""
-        return price_of(self.learned.get("pattern"), sum(self.structure.sizes))
+        return price_of(self.learned.get("pattern"), self.size)
 
     def has_stencil(self, t: Time, y: Tensor) -> bool:
         """Whether a few products make the Jacobian; asked for the first time, three products tell."""
@@ -232,12 +252,21 @@ class VectorField:
         pattern: Pattern | None = self.learned.get("pattern")
         return pattern is not None and pattern.passes > 0
 
-    def _jacobian_rows(self, t: Time, y: Tensor) -> Rows | None:
-        known, look = self.learned.get("pattern"), "looked" not in self.learned
-        return self._from_graph(t, y, lambda out, z: jacobian_rows(out, z, known, look=look))
+    @property
+    def layout(self) -> Layout | None:
+        """The order of unknowns in which the Jacobian is a narrow band, if its pattern is known and has one."""
+        pattern: Pattern | None = self.learned.get("pattern")
+        if pattern is None or not pattern.passes:
+            return None
+        if "layout" not in self.learned:
+            self.learned["layout"] = layout_of(pattern)
+        found: Layout | None = self.learned["layout"]
+        return found
 
     def _from_graph(self, t: Time, y: Tensor, make: Callable[[Tensor, Tensor], Made]) -> Made | None:
-        """What `make` makes of f at y and of y."""
+        """What `make` makes of f at y and of y; None where autograd is of no use."""
+        if not self.ladder:
+            return None
         try:
             with torch.enable_grad():
                 z = y.detach().requires_grad_()

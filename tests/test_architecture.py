@@ -19,6 +19,7 @@ EDGE = ("paper", "cli", "__main__")  # what people run: it may use more than tor
 LAYERS = (
     ("_version", "autocast", "norms", "roots", "solution", "structure"),
     ("jacobian",),
+    ("banded",),
     ("vector_field",),
     ("events",),
     ("event_gradients",),
@@ -29,6 +30,7 @@ LAYERS = (
     ("trajectory", "walk"),
     ("loop",),
     ("gradients",),
+    ("quadrature",),
     ("configure",),
     ("prepare", "samples"),
     ("course", "snapshot", "stepper_settings"),

@@ -128,8 +128,9 @@ def test_large_states_on_a_shelf_have_the_same_gradient(block: int, monkeypatch:
 
 @pytest.mark.parametrize("method", ["euler", "bdf2"])
 def test_checkpoint_keeps_states_for_the_square_root_of_the_steps(method: str) -> None:
-    amounts = [kept(Checkpoint(), steps, method, n=4 * N) for steps in (16, 64, 256, 1024)]
-    more = [after - before for before, after in pairwise(amounts)]  # what does not grow is of no interest
+    # What does not grow is of no interest: the factors of a band, for every formula that a start takes.
+    amounts = [kept(Checkpoint(), steps, method, n=4 * N) for steps in (64, 256, 1024)]
+    more = [after - before for before, after in pairwise(amounts)]
     assert all(1.7 < after / before < 2.3 for before, after in pairwise(more)), amounts
 
 

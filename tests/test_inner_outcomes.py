@@ -160,13 +160,23 @@ def test_a_failed_result_says_the_size_of_the_residual_at_its_point() -> None:
     assert rms(p.equation().residual(result.z)) == pytest.approx(result.size)
 
 
+def mirror_of(n: int) -> Callable[[Tensor], Tensor]:
+    """A reflection that leaves no zero in a matrix seen through it."""
+    axis = torch.nn.functional.normalize(torch.linspace(1.0, 2.0, n, dtype=torch.float64), dim=0)
+    return lambda x: x - 2.0 * axis * (axis @ x)
+
+
 def test_auto_goes_on_with_newton_krylov_where_anderson_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """300 components that decay at rates up to 1e3, with an anderson that is allowed one iteration."""
+    """300 components that decay at rates up to 1e3, seen through a mirror, with an anderson that is allowed one
+    iteration."""
     rates = torch.logspace(0, 3, 300, dtype=torch.float64)
-    y0 = torch.ones(300, dtype=torch.float64)
+    mirror = mirror_of(300)
+    y0 = mirror(torch.ones(300, dtype=torch.float64))
 
     def run() -> proxode.Solution:
-        return proxode.solve(lambda t, y: -rates * y, y0, 0.0, 0.1, method="backward_euler", step_size=0.1)
+        return proxode.solve(
+            lambda t, y: mirror(-rates * mirror(y)), y0, 0.0, 0.1, method="backward_euler", step_size=0.1
+        )
 
     usual = run()
     assert usual.stats.n_inner_failed == usual.stats.n_jvp == 0
@@ -174,7 +184,7 @@ def test_auto_goes_on_with_newton_krylov_where_anderson_fails(monkeypatch: pytes
     rescued = run()
     assert rescued.stats.n_inner_failed == 1 and rescued.stats.n_jvp > 0
     for solution in (usual, rescued):
-        assert torch.allclose(solution.ys[-1], y0 / (1 + 0.1 * rates), rtol=1e-4, atol=1e-6)
+        assert torch.allclose(mirror(solution.ys[-1]), 1 / (1 + 0.1 * rates), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("n", [3, 32, 33, 200])
@@ -194,24 +204,20 @@ def test_between_small_and_large_the_stiffness_decides() -> None:
 
     def run(strength: float, n: int) -> tuple[int, float]:
         pull = torch.linspace(0.1, 1.0, n, dtype=torch.float64) * strength
-        axis = torch.nn.functional.normalize(torch.linspace(1.0, 2.0, n, dtype=torch.float64), dim=0)
-
-        def mirror(x: Tensor) -> Tensor:
-            return x - 2.0 * axis * (axis @ x)
-
+        mirror = mirror_of(n)
         run = proxode.solve(lambda t, y: mirror(-pull * (mirror(y) - torch.cos(t))), torch.zeros_like(pull), 0.0, 3.0,
                             method="bdf", rtol=1e-4, atol=1e-4)  # fmt: skip
         exact = (pull**2 * math.cos(3) + pull * math.sin(3) - pull**2 * torch.exp(-3 * pull)) / (1 + pull**2)
         return run.stats.n_jac, float((mirror(run.ys[-1]) - exact).abs().max())
 
-    for strength, n, products in ((10.0, 150, 3), (1e5, 150, 153), (10.0, 100, 103), (1e5, 257, 0)):
+    for strength, n, products in ((10.0, 150, 3), (1e5, 150, 153), (10.0, 100, 103), (1e5, 257, 3)):
         found, error = run(strength, n)
         assert found == products, (strength, n)
         assert error < 1e-3
 
 
 def test_on_a_grid_a_jacobian_of_a_few_products_is_worth_it() -> None:
-    """However gently its components are drawn; beyond the limit the matrix itself would cost too much."""
+    """However gently its components are drawn; as a dense matrix, and as a band."""
 
     def run(n: int) -> int:
         y0 = torch.linspace(0.0, 1.0, n, dtype=torch.float64)
@@ -219,7 +225,7 @@ def test_on_a_grid_a_jacobian_of_a_few_products_is_worth_it() -> None:
                              atol=1e-4).stats.n_jac  # fmt: skip
 
     assert 0 < run(256) <= 8
-    assert run(257) == 0
+    assert 0 < run(257) <= 9
 
 
 @pytest.mark.parametrize("sizes", [{"memory": 0}, {"memory": -1}, {"recycle": -1}])

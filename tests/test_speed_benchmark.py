@@ -80,7 +80,7 @@ def test_a_quick_run_leaves_a_report_and_goes_on_from_it(
     assert ours["status"] == "SUCCESS" and ours["error"] < 1e-6 and ours["seconds_per_nfe"] > 0
     assert report["provenance"]["threads"] == 2 and report["bounds"][0]["what"] == "seconds_per_nfe"
     warm = next(row for row in report["rows"] if row["work"] == "heat_20" and row["solver"] == OURS)
-    assert warm["error"] <= 1e-2 and warm["n_jvp"] == 0 and "states" in warm
+    assert warm["error"] <= 1e-2 and warm["n_jvp"] <= 2 and "states" in warm  # a look, whether it is a band
     assert "Ours over theirs" in capsys.readouterr().out
 
     def nobody(*_: Any) -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from proxode.gradients.transposed import FEW, Products, Transposed
+from proxode.gradients.products import Products
+from proxode.gradients.transposed import FEW, Transposed
 from proxode.solution import Stats
 
 N = 100  # more than is solved densely

@@ -77,6 +77,12 @@ class AdjointField(VectorField):
     def jacobian(self, t: Time, y: Tensor) -> Tensor:
         return self.along.f.jacobian(-number(t), self.along.path(-number(t))).mT
 
+    def jacobian_entries(self, t: Time, y: Tensor, *, full: bool = True) -> Tensor | None:
+        return self.jacobian(t, y) if full else None
+
+    def has_stencil(self, t: Time, y: Tensor) -> bool:
+        return False  # its value has no graph
+
 
 def solving_for_a(solve: Solve, field: AdjointField) -> Solve:
     """Solve equations of (a, q): the first part by iterations, then q from it."""

@@ -153,6 +153,7 @@ class AdjointSolve:
             stops=tuple(sorted(-s for s in forward.stops)),
             jumps=tuple(sorted(-s for s in forward.jumps)),
             callbacks=self._callbacks(along),
+            quadrature=None,
         )
 
     def _norm(self, along: Linearised, structure: Structure) -> Callable[[Tensor], Tensor]:

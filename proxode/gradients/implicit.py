@@ -53,7 +53,7 @@ class Implicit(Gradient):
         """How a method's equations are solved, and differentiated where autograd is recording."""
         rtol = plan.backward_rtol if self.rtol is None else self.rtol
         span = math.inf if problem.endless else number(problem.ts[-1]) - number(problem.ts[0])
-        links = Links(problem.f, Transposed(rtol, problem.f.stats, span), self.store_graph, captured)
+        links = Links(problem.f, Transposed(rtol, problem.f.stats, span, problem.f), self.store_graph, captured)
 
         def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
             with paused():

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from ..solution import Stats
 from .captured import pull
-from .transposed import Equation, Products, Transposed
+from .products import Products
+from .transposed import Equation, Transposed
 
 
 class Move(Equation, Protocol):

@@ -1,6 +1,7 @@
 """The linear systems of backward: `u = g + gamma J^T u`, for the equation `z = anchor + gamma f(t, z)`.
 
-Dense and factorised for small states, else GMRES on products, started from what the neighbouring equation gave.
+Factorised for small states, and where the Jacobian is that of a grid and takes a few products; else GMRES on products,
+started from what the neighbouring equation gave.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from ..interpolation import combine, lagrange_weights
 from ..linear import LinearResult, gmres
 from ..norms import dot, two_norm
 from ..solution import Failure, SolverError, Stats, Status
-from .captured import pull
+from ..vector_field import VectorField
+from .direct_systems import Direct
+from .products import Products, Sums
 
-DENSE_LIMIT = 64  # unknowns up to which one batched pass with every unit vector is faster than a Krylov solve
 MAX_ITERS = 4_000
 MEMORY = 2**25  # numbers that the basis of GMRES may hold
 OF_MOVE = 1e-3  # part of u - g that the residual may have: errors add up over equations, as moves do
@@ -27,10 +29,7 @@ MOVES = 100.0  # times rtol: no larger part of u - g, for the moves of all equat
 POINTS = 4  # solved systems from which the next guess is extrapolated
 FEW = 4  # products of a solve up to which it pays to pull the inputs along in each, instead of once more at the end
 ACCEPTED = 0.6  # power of eps: a residual that rounding may leave, whatever was asked for
-LEAST = 4.0  # ulp of g: no tolerance is smaller
-
-
-Sums = list[Tensor | None]
+ULPS = 4.0  # of g: no tolerance is smaller
 
 
 class Equation(Protocol):
@@ -54,40 +53,6 @@ class Solved(NamedTuple):
     rate: Tensor
 
 
-@dataclass(frozen=True)
-class Products:
-    """Products with the transposed derivative of `moved = M(x, inputs)`, along its graph."""
-
-    moved: Tensor
-    x: Tensor
-    inputs: tuple[Tensor, ...]  # those that want a gradient
-    stats: Stats
-
-    def of_x(self, v: Tensor) -> Tensor:
-        """M_x^T v."""
-        return self.of_all(v, ())[0]
-
-    def of_all(self, v: Tensor, inputs: tuple[Tensor, ...] | None = None) -> tuple[Tensor, Sums]:
-        """M_x^T v, and M_input^T v for each input."""
-        wanted = self.inputs if inputs is None else inputs
-        self.stats.count("n_vjp")
-        found = pull(self.moved, (self.x, *wanted), v)
-        return torch.zeros_like(v) if found[0] is None else found[0], list(found[1:])
-
-    def rows(self) -> Tensor | None:
-        """M_x, dense, or None where a backward of f has no batching rule."""
-        n = self.x.numel()
-        self.stats.count("n_jac", n)
-        eye = torch.eye(n, dtype=self.x.dtype, device=self.x.device)
-        try:
-            (rows,) = torch.autograd.grad(
-                self.moved, self.x, eye, retain_graph=True, is_grads_batched=True, allow_unused=True
-            )
-        except Exception:
-            return None
-        return torch.zeros_like(eye) if rows is None else rows.detach()
-
-
 @dataclass
 class Transposed:
     """Solves the systems of one backward pass in turn. `rtol` is what a solve may leave of g, relative; what is left
@@ -96,9 +61,14 @@ class Transposed:
     rtol: float
     stats: Stats
     span: float = math.inf
+    f: VectorField | None = None  # which remembers where the entries of its Jacobian are
+    cost: int = 0  # products of the last solve without matrices
     before: list[Solved] = field(default_factory=list)  # newest first; times decrease in backward
     points: int = 1  # of them that the next guess takes
     few: bool = True  # whether the last solve took no more products than FEW
+
+    def __post_init__(self) -> None:
+        self.direct = Direct(self.stats, self.f)
 
     @torch.no_grad()
     def solve(self, products: Products, g: Tensor, at: Equation) -> tuple[Tensor, Sums]:
@@ -107,13 +77,15 @@ class Transposed:
             raise non_finite(at.user_t)
         if not products.moved.requires_grad or not bool(g.any()):
             return g, [None] * len(products.inputs)
-        if g.numel() <= DENSE_LIMIT:
-            u = _dense(products, g)
+        if self.direct.is_cheaper(g.numel(), self.cost):
+            u = self.direct.solve(products, g)
             if u is not None:
                 return u, products.of_all(u)[1] if products.inputs else []
         # Gradients of a dissipative problem decay until the squares in a norm underflow: solve for g over its size.
-        size = float(g.abs().max())
+        size, before = float(g.abs().max()), self.stats.n_vjp
         u, sums = self._krylov(products, g / size, at, size)
+        self.cost = self.stats.n_vjp - before
+        self.direct.look(products, self.cost)
         return u * size, [None if s is None else s * size for s in sums]
 
     def _krylov(self, products: Products, g: Tensor, at: Equation, unit: float) -> tuple[Tensor, Sums]:
@@ -128,7 +100,7 @@ class Transposed:
         of_move = min(OF_MOVE, MOVES * self.rtol)
         share = max(of_move * abs(scale) * float(two_norm(move)), self.rtol * size * abs(at.gamma) / self.span)
         tol = min(self.rtol * size, share)
-        tol = max(tol, LEAST * torch.finfo(g.dtype).eps * size)
+        tol = max(tol, ULPS * torch.finfo(g.dtype).eps * size)
         if not left <= tol:
             solved, more = self._correction(products, r, tol / left)
             if not solved.residual * left <= max(10 * tol, torch.finfo(g.dtype).eps ** ACCEPTED * size):
@@ -193,16 +165,6 @@ class Transposed:
         # One point more than was known is worth a trial.
         self.points = best + 1 if best == len(self.before) else best
         self.before = [solved, *self.before[: POINTS - 1]]
-
-
-def _dense(products: Products, g: Tensor) -> Tensor | None:
-    rows = products.rows()
-    if rows is None:
-        return None
-    matrix = -rows.mT
-    matrix.diagonal().add_(1.0)
-    u, info = torch.linalg.solve_ex(matrix, g)
-    return u if int(info) == 0 and bool(torch.isfinite(u).all()) else None
 
 
 def added(a: Tensor | None, b: Tensor | None) -> Tensor | None:

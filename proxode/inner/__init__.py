@@ -25,11 +25,14 @@ INNER: dict[str, InnerSolver] = {
     )
 }  # fmt: skip
 
+BY_BANDS = Newton(full=False)
+
 Solve = Callable[[ImplicitEquation, Tensor], InnerResult]  # how a method has its equations solved, from a guess
 
 # Of `auto` (benchmarks/dense_threshold.py and auto_switching.py):
 DENSE_LIMIT = 256  # unknowns up to which it may make a Jacobian
 SMALL = 100  # unknowns up to which it does so at once; beyond, where the Jacobian of a grid takes a few products, or
+GRID_LIMIT = 65_536  # unknowns up to which three products are spent to learn whether it is a narrow band
 BUY = 10.0  # gamma |J| is so large that it is worth its price; once it is there it is used
 
 
@@ -39,11 +42,12 @@ def inner_solvers(
     """The solvers that a name (or an object) asks for, to be tried in turn. `auto` is `newton` for small states;
     for larger ones `anderson`, which costs least where it converges, then `newton_krylov` where it does not. In between
     the stiffness of the equation decides, as far as it is known."""
-    if isinstance(inner, str):
-        names = [inner] if inner != "auto" else _auto_names(size, equation)
-        if names[0] not in INNER:
+    if inner == "auto":
+        solvers = _auto(size, equation)
+    elif isinstance(inner, str):
+        if inner not in INNER:
             raise ValueError(f"unknown inner solver {inner!r} (`inner`); known are: auto, {', '.join(INNER)}")
-        solvers = tuple(INNER[name] for name in names)
+        solvers = (INNER[inner],)
     elif isinstance(inner, InnerSolver):
         solvers = (inner,)
     else:
@@ -51,10 +55,19 @@ def inner_solvers(
     return solvers if lr is None else tuple(_with_lr(solver, lr) for solver in solvers)
 
 
-def _auto_names(size: int, equation: ImplicitEquation | None) -> list[str]:
-    if size > DENSE_LIMIT:
-        return ["anderson", "newton_krylov"]
-    return ["newton"] if size <= SMALL or _worth_a_jacobian(equation) else ["anderson", "newton"]
+def _auto(size: int, equation: ImplicitEquation | None) -> tuple[InnerSolver, ...]:
+    newton, without_matrices = INNER["newton"], (INNER["anderson"], INNER["newton_krylov"])
+    if size <= DENSE_LIMIT:
+        at_once = size <= SMALL or _worth_a_jacobian(equation)
+        return (newton,) if at_once else (INNER["anderson"], newton)
+    return (BY_BANDS, *without_matrices) if _has_band(size, equation) else without_matrices
+
+
+def _has_band(size: int, equation: ImplicitEquation | None) -> bool:
+    """Whether the Jacobian is that of a grid on a line, or nearly so."""
+    if equation is None or size > GRID_LIMIT:
+        return False
+    return equation.f.has_stencil(equation.t, equation.anchor) and equation.f.layout is not None
 
 
 def _worth_a_jacobian(equation: ImplicitEquation | None) -> bool:

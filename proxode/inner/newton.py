@@ -9,21 +9,22 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from ..jacobian import Compressed
 from ..linear import ASYMMETRY, LinearResult, cg, gmres
 from ..norms import two_norm
 from ..solution import Status
-from ..vector_field import number, rough_signs
+from ..vector_field import number
 from .base import Believed, Goal, InnerSolver
 from .equation import ImplicitEquation
+from .factors import Factors, is_finite, spectral_radius
 
+BANDED = 128  # unknowns from which a band is solved faster than a dense matrix
 SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
 FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may leave
 LARGEST_FORCING = 0.5
 SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
 DEAR = 25  # products, for which a new one is worth some iterations more
 STIFF = 1.0  # gamma times the spectral radius, from where a first move may go unchecked
-EIGENVALUES = 32  # unknowns up to which eigenvalues cost next to nothing
-AGE = 0.05  # of an iteration, that every equation counts against a Jacobian: f may be stiff no longer
 UNCHECKED = 4  # equations in a row that may end so
 MISSED = 0.05  # part of the residual that counts as error while a move is not checked
 TINY = 1e-300
@@ -68,40 +69,6 @@ class DampedNewton(InnerSolver):
         raise NotImplementedError
 
 
-class Factors(NamedTuple):
-    """A Jacobian of f, and I - gamma J factorised: kept from one equation for the next."""
-
-    jacobian: Tensor
-    gamma: float
-    lu: Tensor
-    pivots: Tensor
-    rate: float = 1.0  # by which an iteration with it shrinks the error; 1: not known
-    spent: float = 0.0  # iterations that a better Jacobian would have spared, and a little for its age
-    unchecked: int = 0  # equations since a move with it was checked
-
-    @staticmethod
-    def of(jacobian: Tensor, gamma: float, rate: float = 1.0) -> Factors | None:
-        """None where the matrix is singular, or not finite."""
-        matrix = jacobian * -gamma
-        matrix.diagonal().add_(1.0)
-        lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
-        usable = bool(info == 0) and bool(torch.isfinite(lu).all())
-        return Factors(jacobian, gamma, lu, pivots, rate) if usable else None
-
-    def carried(self, gamma: float) -> Factors | None:
-        """For the next equation."""
-        made = self if gamma == self.gamma else Factors.of(self.jacobian, gamma, self.rate)
-        return None if made is None else made._replace(spent=self.spent + AGE, unchecked=self.unchecked + 1)
-
-    def used(self, rate: float, spared: bool) -> Factors:
-        """After an iteration that had this rate. It is not forgotten at once that the rate was worse."""
-        worse = 0.3 * self.rate if self.rate < 1.0 else 0.0
-        return self._replace(rate=max(worse, rate), spent=self.spent + spared, unchecked=0)
-
-    def solve(self, r: Tensor) -> Tensor:
-        return torch.linalg.lu_solve(self.lu, self.pivots, r.unsqueeze(-1)).squeeze(-1)
-
-
 class ChordState(NamedTuple):
     goal: Goal
     z: Tensor  # where the last move was made, and the residual there
@@ -124,8 +91,10 @@ class Newton(InnerSolver):
 
     The Jacobian is kept while iterations with it converge fast, from one equation to the next too, and until those that
     it was short of have cost as much as a new one. Their rate tells when to stop. With a new one, a step that does not
-    shrink the residual is taken again, shorter.
+    shrink the residual is taken again, shorter. Without `full` the Jacobian must be a band by a few products.
     """
+
+    full: bool = True
 
     name: ClassVar[str] = "newton"
     max_iters: ClassVar[int] = 100
@@ -134,10 +103,11 @@ class Newton(InnerSolver):
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> ChordState:
         known: Factors | None = equation.f.learned.get(self.name)
-        if known is not None and (known.jacobian.shape[-1:] != z.shape[-1:] or known.jacobian.dtype != z.dtype):
+        if known is not None and not known.fits(z):
             known = None
-        known = None if known is None else known.carried(number(equation.gamma))
-        due = known is not None and known.spent > equation.f.jacobian_price  # as much as a new one costs
+        price = equation.f.jacobian_price
+        known = None if known is None else known.carried(number(equation.gamma), price / z.shape[-1])
+        due = known is not None and known.spent > price  # as much as a new one costs
         stiff = abs(number(equation.gamma)) * float(equation.f.learned.get("stiffness", 0.0)) > STIFF
         trusted = stiff and known is not None and known.unchecked <= UNCHECKED
         return ChordState(goal, z, r, (z, r), known, due=due, trusted=trusted)
@@ -179,22 +149,38 @@ class Newton(InnerSolver):
     def _with_new_jacobian(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState
     ) -> tuple[Tensor, ChordState]:
-        jacobian = equation.f.jacobian(equation.t, z)
-        if not bool(torch.isfinite(jacobian).all()):
+        jacobian = self._jacobian(equation, z)
+        if jacobian is None:
+            return torch.full_like(z, math.nan), state  # the next residual says so
+        if not is_finite(jacobian):
             return self._without_jacobian(equation, z, r, state)
-        factors = Factors.of(jacobian, number(equation.gamma))
-        if factors is None:  # singular: the least-squares direction still goes downhill
-            matrix = torch.eye(len(jacobian), dtype=r.dtype, device=r.device) - number(equation.gamma) * jacobian
-            move = torch.linalg.pinv(matrix) @ r
-        else:
+        factors = Factors.of(jacobian, number(equation.gamma), equation.f.layout)
+        if factors is not None:
             move = factors.solve(r)
             equation.f.learned[self.name] = factors
             equation.f.learned["stiffness"] = spectral_radius(jacobian)
+        elif isinstance(jacobian, Compressed):
+            return torch.full_like(z, math.nan), state
+        else:  # singular: the least-squares direction still goes downhill
+            matrix = torch.eye(len(jacobian), dtype=r.dtype, device=r.device) - number(equation.gamma) * jacobian
+            move = torch.linalg.pinv(matrix) @ r
         length = 1.0 if state.move is None else min(1.0, 2.0 * state.length)
         size = state.goal.measure(move)
         return z - length * move, state._replace(
             z=z, r=r, factors=factors, move=move, size=size, length=length, here=True, rate=1.0, due=False, moves=1
         )
+
+    def _jacobian(self, equation: ImplicitEquation, z: Tensor) -> Tensor | Compressed | None:
+        """By its entries where they make a narrow band of many unknowns, else dense."""
+        f = equation.f
+        if z.shape[-1] <= BANDED:
+            return f.jacobian(equation.t, z)
+        matrix = f.jacobian_entries(equation.t, z, full=self.full)
+        if not isinstance(matrix, Compressed):
+            return f.jacobian(equation.t, z) if matrix is None and self.full else matrix
+        if f.layout is not None:
+            return matrix
+        return matrix.dense() if self.full else None
 
     def _without_jacobian(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState
@@ -274,21 +260,6 @@ class NewtonCG(DampedNewton):
 
     def explain(self, status: Status, state: NewtonState) -> Status:
         return Status.INNER_NOT_SYMMETRIC if state.asymmetry > ASYMMETRY else status
-
-
-def spectral_radius(matrix: Tensor) -> float:
-    """Of a small matrix exactly; of a larger one, whose eigenvalues take longer than its factors, by how a vector grows
-    over ten products after the first ten: enough to tell an equation that is stiff from one that is not."""
-    if len(matrix) <= EIGENVALUES:
-        return float(torch.linalg.eigvals(matrix).abs().max())
-    v, grown = rough_signs(matrix[0], 1), list[float]()
-    for _ in range(20):
-        v = matrix @ v
-        size = float(two_norm(v))
-        if not 0.0 < size < math.inf:
-            return size
-        v, grown = v / size, [*grown, math.log(size)]
-    return math.exp(sum(grown[10:]) / 10)
 
 
 def forcing(r: Tensor, state: NewtonState) -> float:
