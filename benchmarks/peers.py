@@ -51,7 +51,7 @@ Run = Callable[[Problem, Counted, float], Outcome]
 
 @dataclass(frozen=True)
 class Solver:
-    """A curve of the picture. `algebra` is "dense", "matrix-free" or "explicit"."""
+    """A curve of the picture. `algebra` is "dense", "sparse", "matrix-free" or "explicit"."""
 
     label: str
     library: str
@@ -113,17 +113,26 @@ def scipy(method: str) -> Run:
     return run
 
 
-def cvode(linear: str) -> Run:
+def cvode(linear: str, **more: Any) -> Run:
+    """With `sparse` it is told where the entries of the Jacobian are; nobody tells ours."""
+
     def run(problem: Problem, f: Counted, tol: float) -> Outcome:
         from sksundae.cvode import CVODE
 
+        told = {"sparsity": pattern(problem)} if linear == "sparse" else {}
         solver = CVODE(f.into, rtol=tol, atol=problem.atol(tol).numpy(), method="BDF", linsolver=linear,
-                       max_num_steps=MANY_STEPS)  # fmt: skip
+                       max_num_steps=MANY_STEPS, **told, **more)  # fmt: skip
         done = solver.solve(all_times(problem).numpy(), problem.y0.numpy())
         details = {"nfev": int(done.nfev), "njev": int(done.njev)}
         return Outcome(done.y[1:], "SUCCESS" if done.success else "FAILED", str(done.message), details=details)
 
     return run
+
+
+def pattern(problem: Problem) -> Array:
+    """Ones where the Jacobian has entries, at a state where none of them is zero by chance."""
+    off = torch.rand(problem.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return (Counted(problem.f).jacobian(problem.t0, (problem.y0 + off).numpy()) != 0).astype(float)
 
 
 @torch.no_grad()
@@ -138,7 +147,9 @@ SOLVERS = (
     Solver("proxode auto", "proxode", "default", ours("auto")),
     Solver("proxode multistage3", "proxode", "default", ours("multistage3")),
     Solver("CVODE dense", "CVODE", "dense", cvode("dense")),
-    Solver("CVODE GMRES", "CVODE", "matrix-free", cvode("gmres")),
+    Solver("CVODE sparse", "CVODE", "sparse", cvode("sparse")),
+    Solver("CVODE GMRES", "CVODE", "matrix-free", cvode("gmres")),  # restarts after 5 vectors, its default
+    Solver("CVODE GMRES, 100 vectors", "CVODE", "matrix-free", cvode("gmres", krylov_dim=100)),
     Solver("SciPy BDF", "SciPy", "dense", scipy("BDF")),
     Solver("SciPy Radau", "SciPy", "dense", scipy("Radau")),
     Solver("torchdiffeq dopri5", "torchdiffeq", "explicit", dopri5),

@@ -158,7 +158,8 @@ class Counted:
         return out
 
 
-def cvode_gmres(points: int, outputs: int = 1) -> Prepare:
+def cvode_gmres(points: int, outputs: int = 1, vectors: int = 5) -> Prepare:
+    """GMRES that restarts after so many vectors; five are its default."""
     from sksundae.cvode import CVODE
 
     _, h0, times, exact = setting(points, outputs)
@@ -166,7 +167,8 @@ def cvode_gmres(points: int, outputs: int = 1) -> Prepare:
     def prepare(tol: float) -> Run:
         def run() -> Answer:
             f = Counted(points)
-            solver = CVODE(f.into, rtol=tol, atol=tol, method="BDF", linsolver="gmres", max_num_steps=10_000_000)
+            solver = CVODE(f.into, rtol=tol, atol=tol, method="BDF", linsolver="gmres", krylov_dim=vectors,
+                           max_num_steps=10_000_000)  # fmt: skip
             done = solver.solve(times.numpy(), h0.numpy())
             if not done.success:
                 raise RuntimeError(str(done.message))
@@ -177,16 +179,19 @@ def cvode_gmres(points: int, outputs: int = 1) -> Prepare:
     return prepare
 
 
-def scipy_bdf(points: int, outputs: int = 1) -> Prepare:
-    """With its dense Jacobian by differences: what a user without a formula for it gets."""
+def scipy_bdf(points: int, outputs: int = 1, told: bool = False) -> Prepare:
+    """With its Jacobian by differences, dense; or told where its entries are, and sparse."""
     from scipy.integrate import solve_ivp
+    from scipy.sparse import eye
 
     _, h0, times, exact = setting(points, outputs)
+    ring = sum(eye(points, k=k) for k in (-points + 1, -1, 0, 1, points - 1)).tocsc() if told else None
 
     def prepare(tol: float) -> Run:
         def run() -> Answer:
             f = Counted(points)
-            done = solve_ivp(f, (0.0, END), h0.numpy(), method="BDF", rtol=tol, atol=tol, t_eval=times.numpy())
+            done = solve_ivp(f, (0.0, END), h0.numpy(), method="BDF", rtol=tol, atol=tol, t_eval=times.numpy(),
+                             jac_sparsity=ring)  # fmt: skip
             if not done.success:
                 raise RuntimeError(str(done.message))
             return Answer(error(done.y.T, exact), f.calls)

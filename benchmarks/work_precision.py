@@ -33,7 +33,11 @@ TOLERANCES = tuple(10.0**-k for k in range(2, 10))
 QUICK_TOLERANCES = (1e-3, 1e-6)
 FURTHER = (1e-1, 1e-10, 1e-11)  # of CVODE: its curve is to reach all errors that ours has
 NO_DIGIT = 1.0  # relative error from which a point is no part of a curve
-PAIRS = {"dense": ("proxode bdf, newton", "CVODE dense"), "matrix-free": ("proxode bdf, matrix-free", "CVODE GMRES")}
+NEWTON, FREE = "proxode bdf, newton", "proxode bdf, matrix-free"
+PAIRS = {
+    "dense": (NEWTON, "CVODE dense"), "dense, against sparse": (NEWTON, "CVODE sparse"),
+    "matrix-free": (FREE, "CVODE GMRES"), "matrix-free, against 100 vectors": (FREE, "CVODE GMRES, 100 vectors"),
+}  # fmt: skip
 
 COUNTING = (
     "NFE: calls of f and products with its Jacobian count one each, a dense Jacobian its columns. proxode counts its "
@@ -44,8 +48,8 @@ COUNTING = (
 
 
 def solvers_for(problem: Problem) -> list[Solver]:
-    """Products in place of a matrix are for large states."""
-    return [solver for solver in SOLVERS if problem.kind == "large" or solver.algebra != "matrix-free"]
+    """Products in place of a matrix, and zeros in it, are for large states."""
+    return [s for s in SOLVERS if problem.kind == "large" or s.algebra not in ("matrix-free", "sparse")]
 
 
 def tasks(problems: list[Problem], report: Report, only: str, tolerances: tuple[float, ...], cache: Path,

@@ -21,12 +21,14 @@ STYLES: dict[str, tuple[str, str]] = {
     "proxode auto": ("#CC2277", "*"),
     "proxode multistage3": ("#E69F00", "^"),
     "CVODE dense": ("#0072B2", "s"),
+    "CVODE sparse": ("#0072B2", "h"),
     "CVODE GMRES": ("#0072B2", "P"),
+    "CVODE GMRES, 100 vectors": ("#003B5C", "P"),
     "SciPy BDF": ("#009E73", "v"),
     "SciPy Radau": ("#56B4E9", "<"),
     "torchdiffeq dopri5": ("#555555", "X"),
 }
-LINES = {"dense": "-", "matrix-free": (0, (4, 1.5)), "explicit": ":"}
+LINES = {"dense": "-", "sparse": (0, (7, 1, 1, 1)), "matrix-free": (0, (4, 1.5)), "explicit": ":"}
 COSTS = {"nfe": "NFE", "seconds": "seconds"}
 
 

@@ -116,6 +116,7 @@ class Walk:
             if number(self.t1) >= number(t1):  # held at the least step that the user allows
                 return _step_failure(problem, method, t, t1, y, step)
             self.history = step.retry or self.history
+            del step  # its states are not to be held during the next
 
     def _accept(self, t1: Time, step: Step) -> None:
         problem = self.problem

@@ -241,3 +241,20 @@ def test_anderson_with_next_to_no_memory(memory: int, recycle: int) -> None:
     run = proxode.solve(lambda t, y: -pull * y, torch.ones_like(pull), 0.0, 1.0, method="bdf", inner=inner, rtol=1e-4,
                         atol=1e-4)  # fmt: skip
     assert float((run.ys[-1] - torch.exp(-pull)).abs().max()) < 1e-3
+
+
+def test_anderson_forgets_its_own_pairs_where_f_bends() -> None:
+    """Fast decay, and the energy that it dissipates: the second is quadratic in the first, so early pairs promise a
+    residual of nothing wherever the iteration stands, and new ones seem to tell nothing that they did not."""
+    matrix = torch.tensor([[-50.0, 3.0], [1.0, -2.0]], dtype=torch.float64)
+
+    def func(t: Tensor, y: Tensor) -> Tensor:
+        x = y[:-1].view(-1, 2)
+        rate = x @ matrix.mT
+        return torch.cat([rate.reshape(-1), 2.0 * (x * rate).sum().view(1)])
+
+    anchor = torch.tensor([1.0, 0.5, -1.0, 2.0, 0.3, -0.7, 6.83], dtype=torch.float64)
+    equation = equation_of(func, anchor + 0.025 * func(torch.zeros(()), anchor), 0.025)
+    result = solve_equation(INNER["anderson"], equation, anchor, Stop(1e-12))
+    assert result.converged and largest(equation.residual(result.z)) < 1e-11
+    assert result.iterations <= 20  # 57 where no pair is forgotten

@@ -20,6 +20,8 @@ FORGET = 0.99  # of the stiffness that was met, per iteration: f may become mild
 LARGE, FEW = 100_000, 4  # unknowns beyond which memory and time ask for few pairs; how many
 SLOW = 10  # times that the residual of a slow equation may take to shrink
 MISLED = 2.0  # growth of the residual beyond what old pairs promised, at which they are forgotten
+LOST = 10.0  # the same where all pairs are of this equation: the older half of them says nothing of where it is now
+TINY = 1e-300
 
 
 class AndersonState(NamedTuple):
@@ -89,8 +91,9 @@ class Anderson(InnerSolver):
         if state.checking and state.bar is not None:
             off, promised = float(two_norm(r - state.bar[1])), max(state.first - state.left, 1e-300)
             surprise = max(off / promised, 0.5 * min(surprise, 1.0))
-        if float(two_norm(r)) > MISLED * state.left:
-            secants = secants.newest(own)
+        grown = float(two_norm(r)) / max(state.left, TINY)
+        if grown > MISLED:
+            secants = secants.newest(own if own < secants.pairs or grown <= LOST else own // 2)
             own = secants.pairs
         if z is not state.z:
             if secants.pairs >= len(secants.s):
