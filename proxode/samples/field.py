@@ -55,7 +55,9 @@ class BatchField:
     def __call__(self, t: Tensor, y: Tensor) -> Tensor:
         """f without its graph. Whether it would have had one is noted, for f may depend on a parameter only later."""
         self.stats.count("n_f")
-        with torch.set_grad_enabled(self.wanted and not self.captures):
+        if not self.wanted:
+            return self.evaluate(t, y)
+        with torch.set_grad_enabled(not self.captures):
             out = self.evaluate(t, y.detach())
         self.captures |= out.requires_grad
         return out.detach()

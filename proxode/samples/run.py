@@ -46,7 +46,7 @@ def run(batch: Batch, way: Way) -> tuple[list[Tensor], Place]:
     """The state at every output, and where every sample ended; what was not reached is nan."""
     outputs, place = batch.empty(), Place.of(batch)
     if way.pair is not None:
-        share = torch.full_like(batch.share, SHARE)
+        share = torch.full_like(batch.share, SHARE if way.adapts else 1.0)
         place = explicit.run(replace(batch, share=share), way.pair, outputs, leaving=way.adapts)
     if way.max_order:
         place = multistep.run(batch, way.max_order, outputs, place)
