@@ -116,3 +116,10 @@ def test_auto_changes_to_bdf_on_the_way_and_for_the_stiff_only() -> None:
     assert run.samples is not None and run.samples.n_steps.max() < 500 and run.stats.nfe_forward < 4000
     (grad,) = torch.autograd.grad(run.ys[-1].sum(), y0)
     assert torch.allclose(grad, torch.zeros_like(grad), atol=1e-6)
+
+
+def test_the_reserve_of_auto_is_not_less_than_the_dtype_carries() -> None:
+    """3 % of 1e-6 is half an ulp: every step would be rejected, or thousands taken."""
+    run = proxode.solve(turning(W.float()), START.float(), 0.0, 4.0, per_sample=True, rtol=2e-6, atol=1e-7)
+    assert run.status.ok and run.stats.n_steps < 200
+    assert float((run.ys[-1].double() - turned(doubles(4.0))[0]).abs().max()) < 1e-4

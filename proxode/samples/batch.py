@@ -32,6 +32,7 @@ class Batch:
     rtol: Tensor  # (batch, 1)
     atol: Tensor  # (batch, 1), or one for each component
     share: Tensor  # (batch,): part of the tolerance that the error of a step may be
+    reserve: Tensor  # the same, of an explicit step
     max_steps: int
 
     @property

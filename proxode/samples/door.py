@@ -17,6 +17,7 @@ from .batch import STATUSES, Batch, Place
 from .field import BatchField
 from .run import Way, run, way_of
 
+SHARE = 0.03  # of the tolerance for an explicit step of `auto`: errors before a jump come out of it many times larger
 DEFAULTS = {"inner": "auto", "gradient": "implicit", "dense": False}
 
 
@@ -38,9 +39,9 @@ def solve_samples(
     flat = f.flatten(y0)
     asked, absolute = (tolerance(name, tol, structure, f, flat) for name, tol in (("rtol", rtol), ("atol", atol)))
     relative = asked.clamp(min=LEAST_RTOL * torch.finfo(flat.dtype).eps)
-    share = step_share(flat.detach(), relative.amax(-1), absolute.amax(-1), way)
+    share, reserve = step_shares(flat.detach(), relative.amax(-1), absolute.amax(-1), way)
     last = torch.cat([saves, (sign * ends)[None]])
-    batch = Batch(f, flat, sign * starts, last, relative, absolute, share, max_steps)
+    batch = Batch(f, flat, sign * starts, last, relative, absolute, share, reserve, max_steps)
     outputs, place = run(batch, way)
     raised = (asked < relative).any(-1)
     solution = solution_of(f, batch, outputs, place, raised, starts, ends, save_at)
@@ -113,13 +114,15 @@ def tolerance(name: str, tol: Any, structure: Structure, f: BatchField, flat: Te
     return found.to(flat)
 
 
-def step_share(y0: Tensor, rtol: Tensor, atol: Tensor, way: Way) -> Tensor:
-    """The part of the tolerance that one step of each sample may use."""
-    sizes = rms_norm(y0).squeeze(-1)
+def step_shares(y0: Tensor, rtol: Tensor, atol: Tensor, way: Way) -> tuple[Tensor, Tensor]:
+    """The part of the tolerance that one step of each sample may use, of BDF and of an explicit pair."""
+    sizes, least = rms_norm(y0).squeeze(-1), LEAST_RTOL * torch.finfo(y0.dtype).eps
     rows = zip(rtol.tolist(), atol.tolist(), sizes.tolist(), strict=True)
     tolerances = [relative_tolerance(relative, absolute, size or 1.0) for relative, absolute, size in rows]
     shares = [share_of(tol, way.max_order, y0.dtype) for tol in tolerances]
-    return torch.tensor(shares, dtype=torch.float64, device=y0.device)
+    early = [min(1.0, max(SHARE, least / tol)) if way.adapts else 1.0 for tol in tolerances]
+    shares_of_both = torch.tensor([shares, early], dtype=torch.float64, device=y0.device)
+    return shares_of_both[0], shares_of_both[1]
 
 
 def solution_of(

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..methods.bdf import MAX_ORDER
@@ -16,7 +15,6 @@ from . import explicit, multistep
 from .batch import Batch, Place
 
 PAIRS = {name: tableau for name, tableau in EXPLICIT.items() if tableau.b_error is not None}
-SHARE = 0.03  # of the tolerance for an explicit step of `auto`: errors before a jump come out of it many times larger
 
 
 class Way(NamedTuple):
@@ -46,8 +44,7 @@ def run(batch: Batch, way: Way) -> tuple[list[Tensor], Place]:
     """The state at every output, and where every sample ended; what was not reached is nan."""
     outputs, place = batch.empty(), Place.of(batch)
     if way.pair is not None:
-        share = torch.full_like(batch.share, SHARE if way.adapts else 1.0)
-        place = explicit.run(replace(batch, share=share), way.pair, outputs, leaving=way.adapts)
+        place = explicit.run(replace(batch, share=batch.reserve), way.pair, outputs, leaving=way.adapts)
     if way.max_order:
         place = multistep.run(batch, way.max_order, outputs, place)
     return outputs, place
