@@ -184,7 +184,7 @@ def solve(
         per_sample: dimension 0 of y0 holds independent problems. func gets t of shape `(batch,)` (beside a y of shape
             `(batch, n)` write `t[:, None]`); t0, t1, rtol and atol may have one value for each sample, and save_at a
             column. Every sample takes its own steps at its own order, and one that fails leaves the others alone
-            (`Solution.samples`). For 'auto' and 'bdf' and samples of up to 256 unknowns.
+            (`Solution.samples`). For 'auto', 'bdf' and the adaptive explicit methods but 'rkc2'.
         dense: keep every step, so that `Solution.evaluate(t)` answers for any time between t0 and t1.
         options: as in `odeint`; an unknown one raises.
     """

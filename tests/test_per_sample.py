@@ -30,7 +30,7 @@ def alone(mu: float) -> Any:
 def test_every_sample_is_solved_as_it_is_alone(tol: float) -> None:
     """To the tolerance, and with about the steps that it takes alone, which differ by a factor of two."""
     times = torch.linspace(0.0, 3.0, 7, dtype=torch.float64)
-    run = proxode.solve(van_der_pol(MU), Y0, 0.0, 3.0, per_sample=True, save_at=times, rtol=tol, atol=tol)
+    run = proxode.solve(van_der_pol(MU), Y0, 0.0, 3.0, per_sample=True, method="bdf", save_at=times, rtol=tol, atol=tol)
     assert run.ys.shape == (7, 7, 2) and run.status is Status.SUCCESS and run.samples is not None
     for i, mu in enumerate(MU.tolist()):
         single = proxode.solve(alone(mu), Y0[i], 0.0, 3.0, save_at=times, method="bdf", rtol=tol, atol=tol)
@@ -221,7 +221,7 @@ def test_one_that_fails_neither_slows_nor_spoils_the_others() -> None:
     assert bool(torch.isfinite(run.ys[0]).all()) and bool(torch.isnan(run.ys[1, 1:3]).all())
     assert run.samples.t[1] == pytest.approx(0.5, abs=1e-3) and run.samples.t[2] == pytest.approx(1.0, abs=1e-3)
     assert run.status is run.samples.status[1] and "sample 1, and 1 more of 4" in run.message
-    assert run.stats.n_steps < int(run.samples.n_steps.max()) + 20
+    assert run.stats.n_steps < int(run.samples.n_steps.max()) + 30  # of BDF, for the stiff one, after the explicit
     with pytest.raises(proxode.SolverError) as caught:
         proxode.solve(failing, y0, 0.0, 2.0, per_sample=True)
     assert caught.value.solution is not None and caught.value.solution.samples is not None
@@ -243,11 +243,10 @@ def test_nan_from_the_start_and_too_many_steps() -> None:
 # Bad input
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "method": ({"method": "dopri5"}, ValueError, "`per_sample` takes method"),
+    "method": ({"method": "rk4"}, ValueError, "`per_sample` takes method"),
     "y0": ({"y0": doubles(1.0)[0]}, ValueError, "dimension 0 of `y0`"),
     "y0 nan": ({"y0": doubles([math.nan])}, ValueError, "`y0` holds nan"),
     "y0 half": ({"y0": torch.ones(2, 1, dtype=torch.float16)}, TypeError, "float32 and float64"),
-    "y0 wide": ({"y0": torch.ones(2, 257)}, ValueError, "up to 256 unknowns"),
     "parts": ({"y0": (torch.ones(2, 1), torch.ones(3, 1))}, ValueError, "of one length"),
     "t0": ({"t0": doubles(0.0, 1.0, 2.0)}, ValueError, "`t0` of shape"),
     "t1": ({"t1": "later"}, TypeError, "`t1` must be a number"),
@@ -260,8 +259,10 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "atol": ({"atol": doubles(1.0, 2.0, 3.0)}, ValueError, "`atol` of shape"),
     "event": ({"event": lambda t, y: y}, NotImplementedError, "`event` is not available with `per_sample`"),
     "inner": ({"inner": "fr"}, NotImplementedError, "`inner` is not available"),
+    "detached wide": ({"func": lambda t, y: -y.detach(), "y0": torch.ones(2, 300), "method": "bdf"}, ValueError,
+                      "in autograd's eyes"),
     "option": ({"first_step": 0.1}, NotImplementedError, "`first_step` is not available"),
-    "detached": ({"func": lambda t, y: -y.detach()}, ValueError, "in autograd's eyes"),
+    "detached": ({"func": lambda t, y: -y.detach(), "method": "bdf"}, ValueError, "in autograd's eyes"),
 }  # fmt: skip
 
 

@@ -95,7 +95,8 @@ class Reach(NamedTuple):
 
 def picked(values: Tensor, index: Tensor) -> Tensor:
     """values[index[b], b] for every sample b."""
-    return values[index, torch.arange(len(index), device=index.device)]
+    index = index[None] if values.dim() == 2 else index[None, :, None].expand(-1, -1, values.shape[-1])
+    return values.gather(0, index)[0]
 
 
 def _powers(away: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,15 +9,15 @@ import torch
 from torch import Tensor
 
 from ..configure import relative_tolerance, share_of
-from ..inner import DENSE_LIMIT
-from ..methods.bdf import MAX_ORDER
 from ..norms import rms_norm
 from ..problem import LEAST_RTOL, check_state
 from ..solution import Failure, SampleStats, Solution, SolverError, Status, new_stats
 from ..structure import Structure
+from .batch import STATUSES, Batch, Place
 from .field import BatchField
-from .solve import STATUSES, Batch, Place, run
+from .run import Way, run, way_of
 
+SHARE = 0.03  # of the tolerance for an explicit step of `auto`: errors before a jump come out of it many times larger
 DEFAULTS = {"inner": "auto", "gradient": "implicit", "dense": False}
 
 
@@ -27,7 +26,7 @@ def solve_samples(
     max_steps: int, throw: bool,
 ) -> Solution:  # fmt: skip
     """Every sample of dimension 0 as a problem of its own."""
-    order = max_order_of(method)
+    way = way_of(method)
     structure, size = check_batch(y0)
     starts, ends = (one_each(name, t, size) for name, t in (("t0", t0), ("t1", t1)))
     if bool((starts == ends).any()):
@@ -38,15 +37,12 @@ def solve_samples(
         raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
     f = BatchField(func, structure, new_stats(), sign)
     flat = f.flatten(y0)
-    if flat.shape[-1] > DENSE_LIMIT:
-        raise ValueError(f"`per_sample` solves a dense system for each sample, of up to {DENSE_LIMIT} unknowns, and "
-                         f"y0 has {flat.shape[-1]}: leave it out, so that the batch is one problem")  # fmt: skip
     asked, absolute = (tolerance(name, tol, structure, f, flat) for name, tol in (("rtol", rtol), ("atol", atol)))
     relative = asked.clamp(min=LEAST_RTOL * torch.finfo(flat.dtype).eps)
-    share = step_share(flat.detach(), relative.amax(-1), absolute.amax(-1), order)
+    share, reserve = step_shares(flat.detach(), relative.amax(-1), absolute.amax(-1), way)
     last = torch.cat([saves, (sign * ends)[None]])
-    batch = Batch(f, flat, sign * starts, last, relative, absolute, share, max_steps, order)
-    outputs, place = run(batch)
+    batch = Batch(f, flat, sign * starts, last, relative, absolute, share, reserve, max_steps)
+    outputs, place = run(batch, way)
     raised = (asked < relative).any(-1)
     solution = solution_of(f, batch, outputs, place, raised, starts, ends, save_at)
     if solution.failure is not None and throw:
@@ -59,15 +55,6 @@ def refuse_for_samples(options: dict[str, Any]) -> None:
     for name, value in options.items():
         if value is not None and not (isinstance(value, str | bool) and value == DEFAULTS.get(name)):
             raise NotImplementedError(f"`{name}` is not available with `per_sample`: leave one of them out")
-
-
-def max_order_of(method: Any) -> int:
-    if method in ("auto", "bdf"):
-        return MAX_ORDER
-    found = re.fullmatch(r"bdf([1-5])", method) if isinstance(method, str) else None
-    if found is None:
-        raise ValueError(f"`per_sample` takes method 'auto', 'bdf' or 'bdf1' to 'bdf5', not {method!r}")
-    return int(found[1])
 
 
 def check_batch(y0: Any) -> tuple[Structure, int]:
@@ -127,13 +114,15 @@ def tolerance(name: str, tol: Any, structure: Structure, f: BatchField, flat: Te
     return found.to(flat)
 
 
-def step_share(y0: Tensor, rtol: Tensor, atol: Tensor, order: int) -> Tensor:
-    """The part of the tolerance that one step of each sample may use."""
-    sizes = rms_norm(y0).squeeze(-1)
+def step_shares(y0: Tensor, rtol: Tensor, atol: Tensor, way: Way) -> tuple[Tensor, Tensor]:
+    """The part of the tolerance that one step of each sample may use, of BDF and of an explicit pair."""
+    sizes, least = rms_norm(y0).squeeze(-1), LEAST_RTOL * torch.finfo(y0.dtype).eps
     rows = zip(rtol.tolist(), atol.tolist(), sizes.tolist(), strict=True)
     tolerances = [relative_tolerance(relative, absolute, size or 1.0) for relative, absolute, size in rows]
-    shares = [share_of(tol, order, y0.dtype) for tol in tolerances]
-    return torch.tensor(shares, dtype=torch.float64, device=y0.device)
+    shares = [share_of(tol, way.max_order, y0.dtype) for tol in tolerances]
+    early = [min(1.0, max(SHARE, least / tol)) if way.adapts else 1.0 for tol in tolerances]
+    shares_of_both = torch.tensor([shares, early], dtype=torch.float64, device=y0.device)
+    return shares_of_both[0], shares_of_both[1]
 
 
 def solution_of(

@@ -14,6 +14,31 @@ from ..structure import Structure, check_output
 from ..vector_field import count_product
 
 
+class Pullback:
+    """Products with the transposed Jacobians at a point of each sample, by one graph for all; with `twice` also with
+    the Jacobians: the product before is linear in its vector, and its derivative is the one that is asked for."""
+
+    def __init__(self, out: Tensor, z: Tensor, stats: Stats, twice: bool) -> None:
+        self.out, self.z, self.stats = out, z, stats
+        self.dual = torch.zeros_like(out, requires_grad=True) if twice else None
+        if self.dual is not None:
+            stats.count("n_vjp")
+            with torch.enable_grad():
+                self.linear = torch.autograd.grad(out, z, self.dual, create_graph=True)[0]
+
+    def __call__(self, v: Tensor) -> Tensor:
+        self.stats.count("n_vjp")
+        return torch.autograd.grad(self.out, self.z, v, retain_graph=True)[0]
+
+    def forward(self, v: Tensor) -> Tensor:
+        self.stats.count("n_jvp")
+        assert self.dual is not None
+        if not self.linear.requires_grad:
+            return torch.zeros_like(v)
+        found: Tensor | None = torch.autograd.grad(self.linear, self.dual, v, retain_graph=True, allow_unused=True)[0]
+        return torch.zeros_like(v) if found is None else found
+
+
 class BatchField:
     """f on states `(batch, n)`, with the Jacobian of every sample. A call for the whole batch counts one."""
 
@@ -22,13 +47,17 @@ class BatchField:
         self.structure = structure
         self.stats = stats
         self.sign = sign  # (batch,): -1 where time runs backwards, so that the solver's own always grows
+        self.onward = bool((sign > 0).all())
+        self.plain = not structure.is_tuple and len(structure.shapes[0]) == 2
         self.wanted = torch.is_grad_enabled()  # may anybody want a gradient?
         self.captures = False  # has f been seen to depend on something that wants one?
 
     def __call__(self, t: Tensor, y: Tensor) -> Tensor:
         """f without its graph. Whether it would have had one is noted, for f may depend on a parameter only later."""
         self.stats.count("n_f")
-        with torch.set_grad_enabled(self.wanted and not self.captures):
+        if not self.wanted:
+            return self.evaluate(t, y)
+        with torch.set_grad_enabled(not self.captures):
             out = self.evaluate(t, y.detach())
         self.captures |= out.requires_grad
         return out.detach()
@@ -42,11 +71,14 @@ class BatchField:
         return out
 
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
-        out = self.func((self.sign * t).to(y.dtype), self.restore(y))
+        out = self.func((t if self.onward else self.sign * t).to(y.dtype), y if self.plain else self.restore(y))
         check_output(out, self.structure, y)
-        return self.flatten(out).to(y.dtype) * self.sign[:, None].to(y.dtype)
+        flat = self.flatten(out).to(y.dtype)
+        return flat if self.onward else flat * self.sign[:, None].to(y.dtype)
 
     def flatten(self, y: Any) -> Tensor:
+        if self.plain:
+            return y
         parts = y if self.structure.is_tuple else (y,)
         return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
 
@@ -67,6 +99,16 @@ class BatchField:
         if not any(row is not None for row in rows):
             self._check_constant(t, y, out)
         return torch.stack([torch.zeros_like(y) if row is None else row for row in rows or [None] * n], dim=1)
+
+    def pullback(self, t: Tensor, y: Tensor, twice: bool = False) -> Pullback:
+        """f's derivative without a matrix. Costs an evaluation, and with `twice` a product."""
+        self.stats.count("n_f")
+        with torch.enable_grad():
+            z = y.detach().requires_grad_()
+            out = self.evaluate(t, z)
+            if not out.requires_grad:
+                self._check_constant(t, y, out)
+            return Pullback(out if out.requires_grad else out + 0.0 * z, z, self.stats, twice)
 
     def _row(self, component: Tensor, z: Tensor) -> Tensor | None:
         row: Tensor | None = torch.autograd.grad(component, z, retain_graph=True, allow_unused=True)[0]

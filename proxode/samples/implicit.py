@@ -9,25 +9,26 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .field import BatchField
+from .linearised import transposed
 
 
-def attached(f: BatchField, t: Tensor, z: Tensor, anchor: Tensor, gamma: Tensor) -> Tensor:
+def attached(f: BatchField, t: Tensor, z: Tensor, anchor: Tensor, gamma: Tensor, rtol: float) -> Tensor:
     """z, which solves `z = anchor + gamma f(t, z)`, as a function of the anchor and of all that f captures.
 
     f is evaluated once more, with its graph but cut off from z: the dependence on z itself is what the system
-    `(I - gamma J)^T u = g` accounts for. Its Jacobian is made in backward.
+    `(I - gamma J)^T u = g` accounts for. Its Jacobian, or products with it up to `rtol`, are made in backward.
     """
     z = z.detach()
     moved = torch.addcmul(anchor, gamma[:, None].to(z.dtype), f.graph(t, z))
-    out: Tensor = Attached.apply(moved, z, f, t, gamma)  # type: ignore[no-untyped-call]
+    out: Tensor = Attached.apply(moved, z, f, t, gamma, rtol)  # type: ignore[no-untyped-call]
     return out
 
 
 class Attached(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, moved: Tensor, z: Tensor, f: BatchField, t: Tensor, gamma: Tensor) -> Tensor:
+    def forward(ctx: Any, moved: Tensor, z: Tensor, f: BatchField, t: Tensor, gamma: Tensor, rtol: float) -> Tensor:
         ctx.save_for_backward(z, t, gamma)
-        ctx.f = f
+        ctx.f, ctx.rtol = f, rtol
         return z.clone()
 
     @staticmethod
@@ -35,7 +36,5 @@ class Attached(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         z, t, gamma = ctx.saved_tensors
         with ctx.f.stats.counting_backward():
-            jacobian = ctx.f.jacobian(t, z)
-        matrix = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device) - gamma[:, None, None].to(z.dtype) * jacobian
-        u, _ = torch.linalg.solve_ex(matrix.mT, grads[0].unsqueeze(-1))
-        return u.squeeze(-1), None, None, None, None
+            u = transposed(ctx.f, t, z, gamma.to(z.dtype), grads[0], ctx.rtol)
+        return u, None, None, None, None, None
