@@ -261,7 +261,8 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
             return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
         if share is not None:
             tight, move = KAPPA_ADAPTIVE * share, OF_MOVE_ADAPTIVE
-            return Stop(tight, kind, scale, norm, max_iters, believing=True, of_move=move)
+            # The rates of parts that are not solved for multiply what an unseen point is off, and see it anyway.
+            return Stop(tight, kind, scale, norm, max_iters, believing=split is None, of_move=move)
         return Stop(KAPPA, kind, scale, norm, max_iters, of_move=OF_MOVE)
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:

@@ -119,6 +119,7 @@ def stencil(out: Tensor, z: Tensor) -> Pattern | None:
     offsets = torch.zeros(n, dtype=torch.bool, device=out.device)
     for probe, row in zip(probes, rows, strict=True):
         offsets |= (row != 0).roll(-probe)
+    offsets[0] = True  # all may be zero here and now
     if int(offsets.sum()) * WORTH > n:
         return None
     place = torch.arange(n, device=out.device)
@@ -168,7 +169,7 @@ def _by_groups(out: Tensor, z: Tensor, known: Pattern) -> Compressed | None:
         return None
     wide = torch.nn.functional.pad(made, (0, 1))
     matrix = Compressed(known.columns, wide[known.groups[:, None], known.columns])
-    rounding = torch.finfo(out.dtype).eps ** (2 / 3)
+    rounding = max(64 * torch.finfo(out.dtype).eps, 1e-12)
     size = Compressed(known.columns, matrix.values.abs()).times_from_left(probe.abs())
     same = (made[-1] - matrix.times_from_left(probe)).abs() <= rounding * size
     return matrix if bool(same.all()) else None

@@ -18,6 +18,8 @@ from .problem import Problem
 from .structure import Structure
 from .vector_field import Time, VectorField
 
+FAR = (1.7e6, -2.3e5)  # values of what is not read: no number of f may depend on them
+
 
 class Split(NamedTuple):
     """Which components of a flat state are solved for, and which are not."""
@@ -76,6 +78,7 @@ class Restricted(VectorField):
 def solve_without_rest(split: Split, inner: Solve) -> Solve:
     """Solves equations by solving those of a part of the state."""
 
+    @torch.no_grad()
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
         f = Restricted.to(split, equation.f)
         anchor, rest = (equation.anchor.index_select(-1, index) for index in (split.solved, split.rest))
@@ -105,17 +108,19 @@ def check_unread(problem: Problem) -> None:
         first = sum(structure.sizes[:part])
         if _tells(problem, y0, torch.arange(first, first + structure.sizes[part])):
             raise ValueError(
-                f"`quadrature` names part {part} of the state, but func reads it: its rates change with it, so that "
-                "part must be solved for. Leave it out of `quadrature`"
+                f"`quadrature` names part {part} of the state, but func reads it: its values change with that, "
+                "so the part must be solved for. Leave it out of `quadrature`"
             )
 
 
 @torch.no_grad()
 def _tells(problem: Problem, y0: Tensor, components: Tensor) -> bool:
-    """Does f at y0 show that these are not numbers?"""
-    unread = y0.index_fill(-1, components.to(y0.device), torch.nan)
-    shown = torch.isnan(problem.f(problem.ts[0], unread))
-    return bool(shown.any()) and not bool(torch.isnan(problem.f(problem.ts[0], y0)).any())
+    """Does f at y0 change with these? They are made large, of either sign: f may only ask on which side of a bound they
+    are, and would not tell a number that is none from one on its side."""
+    t0, components = problem.ts[0], components.to(y0.device)
+    here = problem.f(t0, y0)
+    far = (problem.f(t0, y0.index_fill(-1, components, value)) for value in FAR)
+    return not all(torch.equal(torch.nan_to_num(there), torch.nan_to_num(here)) for there in far)
 
 
 def _checked(quadrature: Any, structure: Structure) -> set[int]:

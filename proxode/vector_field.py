@@ -267,6 +267,7 @@ class VectorField:
         """What `make` makes of f at y and of y; None where autograd is of no use."""
         if not self.ladder:
             return None
+        self.stats.count("n_f")
         try:
             with torch.enable_grad():
                 z = y.detach().requires_grad_()

@@ -223,3 +223,20 @@ def test_a_step_by_hand_says_its_order() -> None:
     stepper = proxode.Stepper(fading, torch.ones(30, dtype=torch.float64), 0.0, t1=6.0, rtol=1e-3, atol=1e-3)
     step = stepper.step()
     assert (step.order, step.by) == (3, "bosh3")
+
+
+@pytest.mark.parametrize(("rate", "frequency", "tol"), [(10.0, 8.0, 1e-3), (10.0, 3.0, 1e-4), (5.0, 3.0, 1e-3)])
+def test_the_low_order_is_not_blind_where_it_is_used(rate: float, frequency: float, tol: float) -> None:
+    """On y' = l y the estimate of bosh3 vanishes at h l = -1, in the middle of the steps that it takes here."""
+    t = torch.linspace(0, 10, 101, dtype=torch.float64)
+
+    def exact(t: Tensor) -> Tensor:
+        wave = rate**2 * torch.sin(frequency * t) - rate * frequency * torch.cos(frequency * t)
+        return (wave + rate * frequency * torch.exp(-rate * t)) / (rate**2 + frequency**2)
+
+    with proxode.record() as stats:
+        forced = lambda t, y: -rate * (y - torch.sin(frequency * t))  # noqa: E731
+        y = proxode.odeint(forced, doubles(0.0), t, rtol=tol, atol=tol)
+    assert "bosh3" in [name for _, name in stats.solves[0].switches]
+    assert float((y[:, 0] - exact(t)).abs().max()) <= 5 * tol
+    assert stats.nfe_forward <= 720

@@ -57,7 +57,7 @@ def test_a_jacobian_that_is_too_stiff_by_now_does_not_hold_a_component_fast() ->
 
 def test_an_old_jacobian_costs_neither_steps_nor_iterations() -> None:
     """Where f becomes ten thousand times as stiff, and gentle again: a solve that fails with the Jacobian of before
-    ends at once (349 calls otherwise) and is tried again with the same step (357 otherwise)."""
+    ends at once (371 calls otherwise) and is tried again with the same step (379 otherwise)."""
 
     def f(t: Tensor, y: Tensor) -> Tensor:
         s = 1 + 1e4 * (torch.sigmoid(20 * (t - 10 / 3)) - torch.sigmoid(20 * (t - 20 / 3)))
@@ -66,7 +66,7 @@ def test_an_old_jacobian_costs_neither_steps_nor_iterations() -> None:
     run, fine = (proxode.solve(f, doubles([1.0, 1.0]), 0.0, 10.0, per_sample=True, rtol=tol, atol=tol)
                  for tol in (1e-3, 1e-8))  # fmt: skip
     assert float((run.ys[-1] - fine.ys[-1]).abs().max()) < 10 * 1e-3
-    assert run.stats.nfe_forward <= 335
+    assert run.stats.nfe_forward <= 355
 
 
 @given(st.integers(1, 5), st.lists(st.floats(0.01, 3.0), min_size=9, max_size=9), st.integers(0, 10))

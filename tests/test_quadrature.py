@@ -173,3 +173,44 @@ def test_bad_indices(y0: Any, quadrature: Any, kind: type[Exception], words: str
 def test_independent_samples_refuse_it() -> None:
     with pytest.raises(NotImplementedError, match="`quadrature` is not available with `per_sample`"):
         proxode.solve(lambda t, y: -y, X0, 0.0, 1.0, per_sample=True, quadrature=1)
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "checkpoint", "continuous", "direct"])
+@pytest.mark.parametrize("method", ["bdf", "auto"])
+def test_a_parameter_of_the_rates_alone_counts_once(method: str, gradient: str) -> None:
+    """dq/dt = theta x^2 is linear in theta, so dq/dtheta is q / theta."""
+    theta = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+
+    def f(t: Any, y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        a, b = y[0].unbind()
+        return torch.stack([b, 30 * (1 - a**2) * b - a]), theta * a.square()
+
+    y0 = (torch.tensor([2.0, 0.0], dtype=torch.float64), torch.zeros((), dtype=torch.float64))
+    q = proxode.solve(f, y0, 0.0, 10.0, method=method, gradient=gradient, quadrature=1).ys[1][-1]
+    (found,) = torch.autograd.grad(q, theta)
+    assert float(found) == pytest.approx(float(q.detach() / theta.detach()), rel=1e-3)
+
+
+@pytest.mark.parametrize("stiff", [1e3, 1e6])
+def test_rates_that_are_stiff_in_the_state_are_held_to_the_tolerance(stiff: float) -> None:
+    """The rate of q is that of x, so they stay the same; an error of x that no residual has seen is multiplied."""
+
+    def f(t: Tensor, y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        rate = stiff * (torch.cos(t) - y[0]) * (1 + y[0] ** 2)
+        return rate, rate
+
+    zero = torch.zeros(3, dtype=torch.float64)
+    run = proxode.solve(f, (zero, zero), 0.0, 3.0, rtol=1e-4, atol=1e-6, method="bdf", quadrature=1)
+    assert float((run.ys[0] - run.ys[1]).abs().max()) <= 5e-5
+    assert run.stats.nfe_forward <= 320
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda q: torch.where(q > 0.3, 5.0, 1.0), lambda q: torch.where(q < -0.3, 5.0, 1.0), lambda q: 1 + q.sign().abs(),
+     lambda q: 2.0 if bool(q.abs() > 9.0) else 1.0, lambda q: 1 + torch.nan_to_num(q)],
+)  # fmt: skip
+def test_a_part_that_is_only_compared_is_read_as_well(read: Any) -> None:
+    y0 = (torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64))
+    with pytest.raises(ValueError, match="names part 1 of the state, but func reads it"):
+        proxode.solve(lambda t, y: (-read(y[1]) * y[0], y[0]), y0, 0.0, 2.0, method="bdf", quadrature=1)

@@ -29,11 +29,11 @@ class Direct:
     since: int = 0  # systems in a row that were solved here
 
     def is_cheaper(self, n: int, cost: int) -> bool:
-        """Than a Krylov solve, the last of which took `cost` products."""
+        """Than a Krylov solve, the last of which took `cost` products; 0 where there was none."""
         if n <= SMALL:
             return True
         known = self._known(n)
-        cheaper = known is not None and known.passes + 1 < cost and self.since < AGAIN
+        cheaper = known is not None and (not cost or known.passes + 1 < cost) and self.since < AGAIN
         self.since = self.since + 1 if cheaper else 0
         return cheaper
 
@@ -60,6 +60,11 @@ class Direct:
             return None
         u = _solved(made.matrix, None if self.f is None or n < BANDED else self.f.layout, g)
         return u if u is not None and bool(torch.isfinite(u).all()) else None
+
+    def rescue(self, products: Products, g: Tensor, cost: int) -> Tensor | None:
+        """u where a Krylov solve has failed, after so many products."""
+        self.look(products, cost)
+        return None if self._known(g.numel()) is None else self.solve(products, g)
 
     def _known(self, n: int) -> Pattern | None:
         """The pattern, if it is that of all n unknowns and a matrix with it can be solved with."""

@@ -77,13 +77,18 @@ class Transposed:
             raise non_finite(at.user_t)
         if not products.moved.requires_grad or not bool(g.any()):
             return g, [None] * len(products.inputs)
-        if self.direct.is_cheaper(g.numel(), self.cost):
-            u = self.direct.solve(products, g)
-            if u is not None:
-                return u, products.of_all(u)[1] if products.inputs else []
+        u = self.direct.solve(products, g) if self.direct.is_cheaper(g.numel(), self.cost) else None
+        if u is not None:
+            return u, products.of_all(u)[1] if products.inputs else []
         # Gradients of a dissipative problem decay until the squares in a norm underflow: solve for g over its size.
         size, before = float(g.abs().max()), self.stats.n_vjp
-        u, sums = self._krylov(products, g / size, at, size)
+        try:
+            u, sums = self._krylov(products, g / size, at, size)
+        except SolverError:
+            u = self.direct.rescue(products, g, self.stats.n_vjp - before)
+            if u is None:
+                raise
+            return u, products.of_all(u)[1] if products.inputs else []
         self.cost = self.stats.n_vjp - before
         self.direct.look(products, self.cost)
         return u * size, [None if s is None else s * size for s in sums]

@@ -15,7 +15,20 @@ from ..vector_field import Time, VectorField, number
 from .base import History, Method, Step
 from .explicit import ExplicitHistory, ExplicitRungeKutta
 from .explicit_tableaus import EXPLICIT
-from .pairs import COARSE, CRUDE, FINE, GROWING, MODERATE, PAUSE, QUICK, SHORT, STRETCH, spectral_radius, told
+from .pairs import (
+    COARSE,
+    CRUDE,
+    FINE,
+    GROWING,
+    MODERATE,
+    PAUSE,
+    QUICK,
+    SHORT,
+    STRETCH,
+    careful_error,
+    spectral_radius,
+    told,
+)  # fmt: skip
 from .variable_bdf import VariableBDF
 
 EVIDENCE = 60.0  # steps of DOPRI5 in a row that are longer than accuracy allows, after which the problem is stiff
@@ -150,7 +163,8 @@ class Auto(Method):
         )
         stretch = 1.0 if switch is None else STRETCH.get(switch, 1.0)
         return replace(
-            step, history=following, retry=retry, order=code, switch=switch, stretch=stretch, by=pair.name
+            step, history=following, retry=retry, order=code, switch=switch, stretch=stretch, by=pair.name,
+            error=careful_error(step, code, h),
         )
 
     def _other_pair(self, reach: float, h: float, history: AutoHistory) -> int | None:

@@ -92,6 +92,7 @@ class BatchField:
         """df/dy of each sample, `(batch, n, n)`: one backward pass for each component, of all samples at once."""
         n = y.shape[-1]
         self.stats.count("n_jac", n)
+        self.stats.count("n_f")
         with torch.enable_grad():
             z = y.detach().requires_grad_()
             out = self.evaluate(t, z)
