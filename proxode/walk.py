@@ -193,8 +193,12 @@ def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcom
 
 def _scale(problem: Problem, y0: Tensor, step: Step) -> Tensor:
     """What the error may be. Not nothing: with atol = 0 a component that is and stays zero has no error either."""
-    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
-    return scale.clamp(min=torch.finfo(scale.dtype).tiny)
+    real, spares = y0.dtype.to_real(), problem.f.spares
+    into, spare = spares.take(y0, real), spares.take(y0, real)
+    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach(), into=into, spare=spare)
+    spares.put(spare)
+    tiny = torch.finfo(scale.dtype).tiny
+    return scale if isinstance(problem.atol, float) and problem.atol >= tiny else scale.clamp_(min=tiny)
 
 
 @torch.no_grad()
@@ -205,13 +209,16 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     if step.error is None:
         return 0.0 if _all_finite(step.y1) else math.inf
     scale = _scale(problem, y0, step)
-    if not _all_finite(scale):
+    if not math.isfinite(float(scale.sum())) and not _all_finite(scale):  # a sum is cheap, and may overflow
         return math.inf
-    ratio = float(problem.norm(step.error / scale).max())
-    if step.error_low is None or ratio == 0.0:
-        return ratio
-    low = float(problem.norm(step.error_low / scale).max())
-    return ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
+    # Nobody needs the error but for its ratio: it is divided in place.
+    ratio = float(problem.norm(step.error.div_(scale)).max())
+    if step.error_low is not None and ratio != 0.0:
+        low = float(problem.norm(step.error_low.div_(scale)).max())
+        ratio = ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
+    for piece in (scale, step.error, step.error_low):
+        problem.f.spares.put(piece)
+    return ratio
 
 
 def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:

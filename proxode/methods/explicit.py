@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..inner import Solve
@@ -81,18 +82,22 @@ class ExplicitRungeKutta(Method):
         y0 = history.y
         inside = 1 if self.perturb else side
         stages = [f(beside(t0, inside, y0.dtype), y0) if history.slope is None else history.slope]
-        y = y0
+        y, piece = y0, None
         for c, row in zip(tableau.c[1:], tableau.a[1:], strict=True):
-            y = combine(y0, [h * a for a in row], stages)
+            f.spares.put(piece)
+            piece = f.spares.take(y0)
+            y = combine(y0, [h * a for a in row], stages, piece)
             stages.append(f(beside(t1, -inside, y0.dtype) if c == 1.0 else t0 + c * h, y))
+        if not tableau.fsal:
+            f.spares.put(piece)
         y1 = y if tableau.fsal else combine(y0, [h * b for b in tableau.b], stages)
         slope = stages[-1] if tableau.fsal and not inside else None
         return Step(
             y1,
             ExplicitHistory(y1, slope),
             self._interpolant(f, t0, t1, y0, y1, stages, inside),
-            error=_error(h, tableau.b_error, stages),
-            error_low=_error(h, tableau.b_error_low, stages),
+            error=None if tableau.b_error is None else _error(f, h, tableau.b_error, stages),
+            error_low=None if tableau.b_error_low is None else _error(f, h, tableau.b_error_low, stages),
             retry=ExplicitHistory(y0, stages[0]),
         )
 
@@ -106,11 +111,10 @@ class ExplicitRungeKutta(Method):
         return ContinuousExtension(f, self.tableau, t0, t1, y0, stages)
 
 
-def _error(h: Time, weights: tuple[float, ...] | None, stages: list[Tensor]) -> Tensor | None:
+@torch.no_grad()
+def _error(f: VectorField, h: Time, weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
     """The error estimate steers the step and is not differentiated."""
-    if weights is None:
-        return None
-    return combine(None, [number(h) * w for w in weights], [k.detach() for k in stages])
+    return combine(None, [number(h) * w for w in weights], [k.detach() for k in stages], f.spares.take(stages[0]))
 
 
 @dataclass(frozen=True)
