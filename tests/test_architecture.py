@@ -18,6 +18,7 @@ EDGE = ("paper", "cli", "__main__")  # what people run: it may use more than tor
 
 LAYERS = (
     ("_version", "autocast", "norms", "roots", "solution", "spares", "structure"),
+    ("compiled",),
     ("jacobian",),
     ("banded",),
     ("vector_field",),
