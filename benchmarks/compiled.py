@@ -26,8 +26,8 @@ SEED, TOL, REPEATS = 0, 1e-6, 7
 Field = Callable[[Tensor, Tensor], Tensor]
 COUNTING = (
     "One thread, no gradient, dopri5 at 1e-6 unless said otherwise. Plain and compiled solves take turns, and the best "
-    "processor time of each counts. The first call is the wall time of the first compiled solve, with the import of the "
-    "compiler; break-even is that over the time saved by one call. Rows of f and of a vector-Jacobian product are one "
+    "processor time of each counts. The first call is the wall time of the first compiled solve, with all that the "
+    "compiler does; break-even is that over the time saved by one call. Rows of f and of a vector-Jacobian product are one "
     "call of torch.compile(f), which `compile=True` uses for f alone."
 )
 
@@ -152,7 +152,7 @@ def all_tasks(data_dir: Path | None, repeats: int, quick: bool) -> list[Task]:
         for product in (False, True):
             key = {"what": "f and product" if product else "f", **size}
             tasks.append((key, lambda product=product: product_row(grand(data_dir), product, repeats)))
-    for name, n in () if quick else (("network", 10), ("network", 1000), ("brusselator", 128), ("brusselator", 100_000)):
+    for name, n in () if quick else solves[2:]:
         for product in (False, True):
             key = {"what": "f and product" if product else "f", "problem": name, "size": n}
             tasks.append((key, lambda name=name, n=n, product=product: product_row(FIELDS[name](n), product, repeats)))

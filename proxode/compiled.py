@@ -44,7 +44,7 @@ class Compiled:
         """y1, the stages after the first (k0) and both error estimates of an explicit step."""
         ends = torch.tensor([t0, t1], dtype=torch.float64, device=y0.device)
         real = y0.dtype.to_real()
-        key = (id(tableau), structure.shapes, structure.is_tuple, reverse, real)  # what is cached holds the tableau
+        key = (id(tableau), structure.shapes, structure.is_tuple, reverse, real)
         made: tuple[Tensor, list[Tensor], Tensor | None, Tensor | None]
         made = self._run(key, lambda: _step_of(tableau, structure, reverse, real), ends, y0, k0)
         return made
@@ -80,9 +80,7 @@ def _entry(func: Callable[..., Any], key: tuple[Any, ...], make: Callable[[], An
     known = _entries.setdefault(held, {})
     if key not in known:
         plain = make()
-        own = types.FunctionType(
-            plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__
-        )
+        own = types.FunctionType(plain.__code__.replace(), plain.__globals__)
         known[key] = torch.compile(own, dynamic=False, fullgraph=True, backend=backend)
     return known[key]
 
@@ -92,30 +90,39 @@ def _call(func: Callable[..., Any], t: Tensor, y: Any) -> Any:
 
 
 def _step_of(tableau: Any, structure: Structure, reverse: bool, real: torch.dtype) -> Callable[..., Any]:
-    sign = -1.0 if reverse else 1.0
-
-    def step(func: Callable[..., Any], ends: Tensor, y0: Tensor, k0: Tensor) -> Any:
-        h = ends[1] - ends[0]
-        length = h.to(real)
-        stages, y = [k0], y0
-        for c, row in zip(tableau.c[1:], tableau.a[1:], strict=True):
-            y = y0 + length * _sum(row, stages)
-            t = ends[1] if c == 1.0 else ends[0] + c * h
-            slope = structure.flatten(func(sign * t.to(real), structure.restore(y)))
-            stages.append(sign * slope.to(y0.dtype))
-        y1 = y if tableau.fsal else y0 + length * _sum(tableau.b, stages)
-        errors = [None if w is None else length * _sum(w, stages) for w in (tableau.b_error, tableau.b_error_low)]
-        return y1, stages[1:], *errors
-
+    """The step as code with all numbers in it: torch looks at every call whether those kept elsewhere have changed."""
+    sign = "-" if reverse else ""
+    lines = ["h = ends[1] - ends[0]", f"s = h.to({real})", "y1 = y0"]
+    for i, (c, row) in enumerate(zip(tableau.c[1:], tableau.a[1:], strict=True), 1):
+        t = "ends[1]" if c == 1.0 else f"(ends[0] + {c!r} * h)"
+        value = _flat(structure, f"{sign}{t}.to({real})")
+        lines += [f"y1 = y0 + s * {_sum(row)}", f"k{i} = {sign}{value}.to(y0.dtype)"]
+    if not tableau.fsal:
+        lines.append(f"y1 = y0 + s * {_sum(tableau.b)}")
+    errors = ("None" if w is None else f"s * {_sum(w)}" for w in (tableau.b_error, tableau.b_error_low))
+    stages = ", ".join(f"k{i}" for i in range(1, len(tableau.c)))
+    lines.append(f"return y1, [{stages}], {', '.join(errors)}")
+    made: dict[str, Any] = {"torch": torch, "tableau": tableau}  # by whose identity the step is known: it must live
+    exec("def step(func, ends, y0, k0):\n    " + "\n    ".join(lines), made)
+    step: Callable[..., Any] = made["step"]
     return step
 
 
-def _sum(weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
-    terms = [weight * k for weight, k in zip(weights, stages, strict=False) if weight != 0.0]
-    total = terms[0] if terms else 0.0 * stages[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+def _sum(weights: tuple[float, ...]) -> str:
+    terms = [f"{weight!r} * k{i}" for i, weight in enumerate(weights) if weight != 0.0]
+    return f"({' + '.join(terms) or '0.0 * k0'})"
+
+
+def _flat(structure: Structure, t: str) -> str:
+    """func at t and y1, as one vector."""
+    shapes = [tuple(shape) for shape in structure.shapes]
+    if not structure.is_tuple:
+        return f"func({t}, y1.view({shapes[0]})).reshape(-1)"
+    pieces, first = [], 0
+    for shape, size in zip(shapes, structure.sizes, strict=True):
+        pieces.append(f"y1[{first}:{first + size}].reshape({shape})")
+        first += size
+    return f"torch.cat([part.reshape(-1) for part in func({t}, ({', '.join(pieces)},))])"
 
 
 def _first_lines(error: Exception) -> str:

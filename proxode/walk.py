@@ -124,10 +124,11 @@ class Walk:
         if step.by is not None and (not stats.switches or stats.switches[-1][1] != step.by):
             stats.switches.append((problem.f.user_time(self.t), step.by))
         problem.notify("callback_accept_step", self.t, self.y, t1)
-        # A replay runs no compiled code, has nothing recycled, and takes no step that was rejected, of which inner
-        # solvers may have learned.
+        # A replay has nothing recycled, and takes no step that was rejected, of which inner solvers may have learned;
+        # and it runs no compiled code, by whose rounding they may go another way.
         f = problem.f
-        self.exact = self.exact and not f.recycled and not (f.learned and stats.n_rejected) and f.compiled is None
+        self.exact = self.exact and not f.recycled and not (f.learned and stats.n_rejected)
+        self.exact = self.exact and not (f.compiled is not None and self.method.implicit)
         self.t, self.y, self.history = t1, step.y1, step.history
         if number(t1) in problem.jumps:
             self.history = self.method.after_jump(self.history)
