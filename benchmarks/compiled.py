@@ -25,10 +25,10 @@ from .rows import Row, Task, fill, opened
 SEED, TOL, REPEATS = 0, 1e-6, 7
 Field = Callable[[Tensor, Tensor], Tensor]
 COUNTING = (
-    "One thread, no gradient, dopri5 at 1e-6 unless said otherwise. Plain and compiled solves take turns, and the best "
-    "processor time of each counts. The first call is the wall time of the first compiled solve, with all that the "
-    "compiler does; break-even is that over the time saved by one call. Rows of f and of a vector-Jacobian product are one "
-    "call of torch.compile(f), which `compile=True` uses for f alone."
+    "One thread, no gradient, tolerance 1e-6. Plain and compiled solves take turns, and the best processor time of "
+    "each counts. The first call is the wall time of the first compiled solve, with all that the compiler does; "
+    "break-even is that over the time saved by one call. Rows of f and of a vector-Jacobian product are one call of "
+    "torch.compile(f), which `compile=True` uses for f alone."
 )
 
 

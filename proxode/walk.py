@@ -184,6 +184,8 @@ def _all_finite(x: Tensor) -> bool:
 
 def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
     ratio = _error_ratio(problem, y0, step)
+    if method.implicit and (step.order is None or step.order > 0):
+        problem.f.spares.pieces.clear()  # beside the vectors of an inner solver they would only take room
     if step.order is None:
         return Outcome(ratio, method.error_power)
     others: list[tuple[int, float]] = []
