@@ -11,7 +11,8 @@ import proxode
 import proxode.compiled
 
 TIMES = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64)
-METHODS = ("dopri5", "tsit5", "bosh3", "dopri8", "adaptive_heun", "rk4", "bdf", "bdf2", "auto", "rkc2")
+METHODS = ("dopri5", "bosh3", "dopri8", "rk4", "bdf", "auto")
+CASES = [*((method, TIMES) for method in METHODS), *((method, TIMES.flip(0)) for method in ("dopri5", "bdf"))]
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +38,7 @@ def graphs() -> int:
     return counters["stats"]["unique_graphs"]
 
 
-@pytest.mark.parametrize("t", [TIMES, TIMES.flip(0)], ids=["increasing", "decreasing"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "t"), CASES)
 def test_solution_steps_and_nfe_are_those_of_the_plain_solve(method: str, t: Tensor) -> None:
     y0 = torch.tensor([[1.0, 0.5], [0.2, -0.3]], dtype=torch.float64)
     plain, cost = run(pendulum, y0, method, t)
