@@ -45,7 +45,8 @@ def odeint(
             proximal methods `inner`, `inner_lr`, `inner_eta`, `inner_tol`, `inner_stop`, `inner_max_iters`,
             `predictor`, `gradient`. For adaptive ones `controller`, `first_step`, `min_step`,
             `max_step`, `safety`, `ifactor`, `dfactor`. For explicit ones `interp`, `perturb`. `step_t` and `jump_t`
-            are times that no step crosses, at `jump_t` f is discontinuous. An unknown option warns.
+            are times that no step crosses, at `jump_t` f is discontinuous. `compile` runs func, and explicit steps,
+            through torch.compile where no gradient is recorded. An unknown option warns.
         event_fn: `event_fn(t, y)` returns a tensor; the solve goes on until one of its elements changes its sign
             (see `proxode.Event`). Then `t` has two elements, of which the second only says in which direction time
             runs.

@@ -29,7 +29,7 @@ STEPPING = ("controller", "first_step", "min_step", "max_step", "safety", "ifact
 OWN = ("predictor", "interp", "perturb", "rho")  # fields of some methods, which say so in `settings`
 PROBLEM = ("norm", "step_t", "jump_t", "quadrature")
 
-DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *OWN, *PROBLEM, "max_num_steps", "dtype")
+DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *OWN, *PROBLEM, "compile", "max_num_steps", "dtype")
 SOLVE_OPTIONS = tuple(
     name for name in DOOR_OPTIONS if name not in ("step_size", "inner", "gradient", "max_num_steps", "dtype")
 )

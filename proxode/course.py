@@ -85,7 +85,7 @@ class Course:
         self.recorded, self.last = recording, Leg(t0, y0, walk.t, step, recording)
         self._note()
         if walk.arrived:
-            f.recycled.clear()  # large, and of no use to a backward that keeps f alive
+            f.let_go()
         return None
 
     def _link(self) -> None:

@@ -23,8 +23,11 @@ class Interpolant(Protocol):
     def evaluate(self, t: Time) -> Tensor: ...
 
 
-def combine(base: Tensor | None, weights: Sequence[Time], states: Sequence[Tensor]) -> Tensor:
-    """`base + sum_i weights_i states_i`, skipping exact zeros; one allocation where no graph is recorded."""
+def combine(
+    base: Tensor | None, weights: Sequence[Time], states: Sequence[Tensor], into: Tensor | None = None
+) -> Tensor:
+    """`base + sum_i weights_i states_i`, skipping exact zeros; one allocation where no graph is recorded, and none
+    where the sum may be written `into` a tensor."""
     recording = torch.is_grad_enabled()
     out, owned = base, False
     for weight, state in zip(weights, states, strict=True):
@@ -32,13 +35,13 @@ def combine(base: Tensor | None, weights: Sequence[Time], states: Sequence[Tenso
             term = weight.to(state.dtype) * state
             out, owned = term if out is None else out + term, False
         elif out is None:
-            out, owned = state * weight, not recording
+            out, owned = torch.mul(state, weight, out=into), not recording
         elif weight == 0.0:
             continue
         elif owned:
             out.add_(state, alpha=weight)
         else:
-            out, owned = torch.add(out, state, alpha=weight), not recording
+            out, owned = torch.add(out, state, alpha=weight, out=into), not recording
     if out is None:
         raise ValueError("nothing to combine")
     return out

@@ -59,7 +59,7 @@ def travel(
     failure = walk.begin(start)
     while failure is None and not path.complete:
         watch, failure = _advance(walk, path, watch, on_accept)
-    problem.f.recycled.clear()  # large, and of no use to a backward that keeps f alive
+    problem.f.let_go()
     return path, failure
 
 

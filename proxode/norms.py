@@ -30,9 +30,12 @@ def rms_norm(x: Tensor) -> Tensor:
     return two_norm(x) * (max(x.shape[-1], 1) ** -0.5)
 
 
-def tolerance_scale(rtol: float | Tensor, atol: float | Tensor, *states: Tensor) -> Tensor:
-    """`atol + rtol * max |y|`, the size of error that a component may have (Hairer & Wanner IV.8)."""
-    size = states[0].abs()
+def tolerance_scale(
+    rtol: float | Tensor, atol: float | Tensor, *states: Tensor, into: Tensor | None = None, spare: Tensor | None = None
+) -> Tensor:
+    """`atol + rtol * max |y|`, the size of error that a component may have (Hairer & Wanner IV.8). It is written `into`
+    a tensor if that is given, and `spare` is overwritten."""
+    size = torch.abs(states[0], out=into)
     for y in states[1:]:
-        size = torch.maximum(size, y.abs())
-    return size * rtol + atol
+        size.clamp_(min=torch.abs(y, out=spare))
+    return size.mul_(rtol).add_(atol)

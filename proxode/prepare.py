@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .compiled import Compiled, check_compile
 from .configure import PROBLEM, SOLVE_OPTIONS, choose_gradient, configure
 from .endless import going_on, nearby, without_end
 from .gradients import Gradient, refuse_transforms
@@ -44,8 +45,10 @@ def prepare(
     method = _for_dtype(method, y0)
     if method.implicit:
         refuse_transforms()
+    compiling = check_compile(options.pop("compile", None))
     marks = {name: options.pop(name) for name in PROBLEM if name in options}
     problem = make_problem(func, y0, t, rtol, atol, stats, implicit=method.implicit, **marks)
+    problem.f.compiled = Compiled(func) if compiling else None
     if problem.quadrature is not None:
         check_unread(problem)
     gradient = choose_gradient(options)

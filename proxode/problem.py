@@ -226,7 +226,8 @@ def _make_norm(norm: Callable[[Any], Any] | None, structure: Structure) -> Norm:
             raise TypeError(f"`norm` must be a function of the state, not {type(norm).__name__}")
 
         def users(x: Tensor) -> Tensor:
-            return torch.as_tensor(norm(structure.restore(x))).abs().reshape(1)
+            alias = x.view_as(x)  # by which `Spares` knows that the norm has kept it
+            return torch.as_tensor(norm(structure.restore(alias))).abs().reshape(1)
 
         return users
     if not structure.is_tuple:

@@ -17,9 +17,11 @@ from torch import Tensor
 
 from .autocast import as_before, autocast_state
 from .banded import Layout, layout_of
+from .compiled import Compiled, serves
 from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
 from .norms import dot, rms_norm
 from .solution import Stats
+from .spares import Spares
 from .structure import Structure, check_output
 
 Made = TypeVar("Made")
@@ -71,6 +73,8 @@ class VectorField:
         self.recycled: dict[str, Any] = {}  # the same, but large: no place of a solve keeps a copy
         self.unseen: tuple[float, Tensor] | None = None  # a place where the value of f had no graph, though y had one
         self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
+        self.spares = Spares()
+        self.compiled: Compiled | None = None  # func, where the user wants that
         self._autocast = autocast_state()  # of the solve; backward may run outside of the block
 
     def __call__(self, t: Time, y: Tensor) -> Tensor:
@@ -122,12 +126,18 @@ class VectorField:
         """What inner solvers have learned is void: f has jumped."""
         self.learned, self.recycled = {}, {}
 
+    def let_go(self) -> None:
+        """Of what is large, and of no use to a backward that keeps f alive."""
+        self.recycled.clear()
+        self.spares.pieces.clear()
+
     def evaluate(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y), not counted."""
         if self._autocast != autocast_state():
             with as_before(self._autocast):
                 return self.evaluate(t, y)
-        out = self.func(self.time(t, y), self.structure.restore(y))
+        func = self.func if self.compiled is None or not serves() else self.compiled.call
+        out = func(self.time(t, y), self.structure.restore(y))
         out = self._flat_output(out, y)
         return -out if self.reverse else out
 

@@ -125,9 +125,11 @@ class Walk:
         if step.by is not None and (not stats.switches or stats.switches[-1][1] != step.by):
             stats.switches.append((problem.f.user_time(self.t), step.by))
         problem.notify("callback_accept_step", self.t, self.y, t1)
-        # A replay has nothing recycled, and takes no step that was rejected, of which inner solvers may have learned.
+        # A replay has nothing recycled, and takes no step that was rejected, of which inner solvers may have learned;
+        # and it runs no compiled code, by whose rounding they may go another way.
         f = problem.f
         self.exact = self.exact and not f.recycled and not (f.learned and stats.n_rejected)
+        self.exact = self.exact and not (f.compiled is not None and self.method.implicit)
         self.t, self.y, self.history = t1, step.y1, step.history
         if number(t1) in problem.jumps:
             self.history = self.method.after_jump(self.history)
@@ -183,6 +185,8 @@ def _all_finite(x: Tensor) -> bool:
 
 def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
     ratio = _error_ratio(problem, y0, step)
+    if method.implicit and (step.order is None or step.order > 0):
+        problem.f.spares.pieces.clear()  # beside the vectors of an inner solver they would only take room
     if step.order is None:
         return Outcome(ratio, method.error_power)
     others: list[tuple[int, float]] = []
@@ -194,8 +198,12 @@ def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcom
 
 def _scale(problem: Problem, y0: Tensor, step: Step) -> Tensor:
     """What the error may be. Not nothing: with atol = 0 a component that is and stays zero has no error either."""
-    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach())
-    return scale.clamp(min=torch.finfo(scale.dtype).tiny)
+    real, spares = y0.dtype.to_real(), problem.f.spares
+    into, spare = spares.take(y0, real), spares.take(y0, real)
+    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach(), into=into, spare=spare)
+    spares.put(spare)
+    tiny = torch.finfo(scale.dtype).tiny
+    return scale if isinstance(problem.atol, float) and problem.atol >= tiny else scale.clamp_(min=tiny)
 
 
 @torch.no_grad()
@@ -206,13 +214,16 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     if step.error is None:
         return 0.0 if _all_finite(step.y1) else math.inf
     scale = _scale(problem, y0, step)
-    if not _all_finite(scale):
+    if not math.isfinite(float(scale.sum())) and not _all_finite(scale):  # a sum is cheap, and may overflow
         return math.inf
-    ratio = float(problem.norm(step.error / scale).max())
-    if step.error_low is None or ratio == 0.0:
-        return ratio
-    low = float(problem.norm(step.error_low / scale).max())
-    return ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
+    # Nobody needs the error but for its ratio: it is divided in place.
+    ratio = float(problem.norm(step.error.div_(scale)).max())
+    if step.error_low is not None and ratio != 0.0:
+        low = float(problem.norm(step.error_low.div_(scale)).max())
+        ratio = ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
+    for piece in (scale, step.error, step.error_low):
+        problem.f.spares.put(piece)
+    return ratio
 
 
 def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:

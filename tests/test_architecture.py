@@ -17,7 +17,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 EDGE = ("paper", "cli", "__main__")  # what people run: it may use more than torch
 
 LAYERS = (
-    ("_version", "autocast", "norms", "roots", "solution", "structure"),
+    ("_version", "autocast", "norms", "roots", "solution", "spares", "structure"),
+    ("compiled",),
     ("jacobian",),
     ("banded",),
     ("vector_field",),

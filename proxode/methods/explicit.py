@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
+from ..compiled import serves
 from ..inner import Solve
 from ..interpolation import Hermite, Interpolant, Linear, combine
 from ..vector_field import Time, VectorField, beside, number
@@ -81,18 +83,33 @@ class ExplicitRungeKutta(Method):
         y0 = history.y
         inside = 1 if self.perturb else side
         stages = [f(beside(t0, inside, y0.dtype), y0) if history.slope is None else history.slope]
-        y = y0
+        if f.compiled is not None and serves() and not inside and not isinstance(h, Tensor):
+            f.stats.count("n_f", tableau.stages - 1)
+            made = f.compiled.step(tableau, f.structure, f.reverse, number(t0), number(t1), y0, stages[0])
+            return self._made(f, t0, t1, y0, stages + made[1], made[0], made[2:], inside)
+        y, piece = y0, None
         for c, row in zip(tableau.c[1:], tableau.a[1:], strict=True):
-            y = combine(y0, [h * a for a in row], stages)
+            f.spares.put(piece)
+            piece = f.spares.take(y0)
+            y = combine(y0, [h * a for a in row], stages, piece)
             stages.append(f(beside(t1, -inside, y0.dtype) if c == 1.0 else t0 + c * h, y))
+        if not tableau.fsal:
+            f.spares.put(piece)
         y1 = y if tableau.fsal else combine(y0, [h * b for b in tableau.b], stages)
-        slope = stages[-1] if tableau.fsal and not inside else None
+        errors = [None if w is None else _error(f, h, w, stages) for w in (tableau.b_error, tableau.b_error_low)]
+        return self._made(f, t0, t1, y0, stages, y1, errors, inside)
+
+    def _made(
+        self, f: VectorField, t0: Time, t1: Time, y0: Tensor, stages: list[Tensor], y1: Tensor,
+        errors: Sequence[Tensor | None], inside: int,
+    ) -> Step:  # fmt: skip
+        slope = stages[-1] if self.tableau.fsal and not inside else None
         return Step(
             y1,
             ExplicitHistory(y1, slope),
             self._interpolant(f, t0, t1, y0, y1, stages, inside),
-            error=_error(h, tableau.b_error, stages),
-            error_low=_error(h, tableau.b_error_low, stages),
+            error=errors[0],
+            error_low=errors[1],
             retry=ExplicitHistory(y0, stages[0]),
         )
 
@@ -106,11 +123,10 @@ class ExplicitRungeKutta(Method):
         return ContinuousExtension(f, self.tableau, t0, t1, y0, stages)
 
 
-def _error(h: Time, weights: tuple[float, ...] | None, stages: list[Tensor]) -> Tensor | None:
+@torch.no_grad()
+def _error(f: VectorField, h: Time, weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
     """The error estimate steers the step and is not differentiated."""
-    if weights is None:
-        return None
-    return combine(None, [number(h) * w for w in weights], [k.detach() for k in stages])
+    return combine(None, [number(h) * w for w in weights], [k.detach() for k in stages], f.spares.take(stages[0]))
 
 
 @dataclass(frozen=True)
