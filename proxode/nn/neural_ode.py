@@ -63,8 +63,8 @@ class NeuralODE(nn.Module):
         """The state at the end. With `reverse` y0 is the state at the last time, and that at the first comes back."""
         return self.integrate(self.func, y0, reverse=reverse)
 
-    def integrate(self, func: Callable[..., Any], y0: Any, *, reverse: bool = False) -> Any:
-        """`forward` with another function in the place of `func`: one that belongs to this pass alone."""
+    def integrate(self, func: Callable[..., Any], y0: Any, *, reverse: bool = False, **options: Any) -> Any:
+        """`forward` with another function in the place of `func`, one that belongs to this pass alone, and options."""
         t0, t1, save_at = self.t0, self.t1, self.times
         if save_at is not None:
             t0, t1 = save_at[0], save_at[-1]
@@ -72,7 +72,7 @@ class NeuralODE(nn.Module):
             t0, t1 = t1, t0
             save_at = None if save_at is None else save_at.flip(0)
         try:
-            solution = solve(func, y0, t0, t1, save_at=save_at, **self.settings)
+            solution = solve(func, y0, t0, t1, save_at=save_at, **(self.settings | options))
         except SolverError as error:
             self.stats = None if error.solution is None else error.solution.stats
             raise
