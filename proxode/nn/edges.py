@@ -8,7 +8,7 @@ edges with loops), float32, one thread of a busy machine, shortest of 5 to 15 ca
     columns, heads                                  16, 4      80, 4      80, 8      64, 1
     these products                                48,  46   107, 185    93, 171    29,  52
     gather, multiply, sum by a matrix of ones     37,  56   485, 713   330, 422   192, 231
-    torch_geometric 2.8.1, softmax and scatter    63,  56   611, 735   408, 421   260, 277
+    torch_geometric 2.8.1, softmax and scatter    75,  56   611, 735   445, 421   260, 277
     torch_geometric 2.8.1, MessagePassing         56,  89   496, 721   354, 498   206, 270
 """
 
