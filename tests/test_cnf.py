@@ -192,6 +192,18 @@ def test_the_logarithm_is_not_solved_for() -> None:
     assert cnf.stats is not None and cnf.stats.n_jac % 6 == 0 < cnf.stats.n_jac
 
 
+def test_an_explicit_method_pays_for_nothing_but_its_stages() -> None:
+    calls = []
+
+    def f(t: Tensor, x: Tensor) -> Tensor:
+        calls.append(t)
+        return x @ A.mT
+
+    cnf = CNF(f, 1.0, method="rk4", step_size=0.25)
+    cnf(X)
+    assert cnf.stats is not None and cnf.stats.nfe_forward == len(calls) == 16
+
+
 def test_no_graph_is_kept_under_no_grad() -> None:
     with torch.no_grad():
         z, log_det = CNF(net(), 0.5)(X)

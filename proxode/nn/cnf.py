@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from ..methods import method_of
 from .divergence import NOISES, draw_noise, exact_divergence, hutchinson
 from .neural_ode import NeuralODE
 
@@ -52,7 +53,9 @@ class CNF(NeuralODE):
         if noise is None and not self._is_exact(x):
             noise = draw_noise(x, self.noise, generator)
         field = Augmented(self.func, noise)  # of this pass alone: backward may come after the next one
-        z, log_det = self.integrate(field, (x, x.new_zeros(len(x))), reverse=reverse, quadrature=1)
+        # An explicit method solves no equations, and is spared the evaluation that checks what is not read.
+        quadrature = 1 if method_of(self.settings["method"]).implicit else None
+        z, log_det = self.integrate(field, (x, x.new_zeros(len(x))), reverse=reverse, quadrature=quadrature)
         return z, log_det
 
     def transport(self, x: Tensor, *, reverse: bool = False) -> Tensor:
