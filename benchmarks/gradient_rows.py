@@ -13,7 +13,6 @@ import resource
 import sys
 import threading
 import time
-import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from . import grand, graphs
+from proxode.data import graphs
+from proxode.nn import attention, edges
 
 REFERENCE_TOL = 1e-8
 SAMPLE_EVERY = 0.005  # seconds between two looks at the memory
@@ -132,9 +132,9 @@ class Counted(nn.Module):
 
 def build(
     problem: Problem, data_dir: Path | None, dtype: torch.dtype
-) -> tuple[grand.Attention, Tensor, Tensor, Tensor]:
+) -> tuple[attention.Attention, Tensor, Tensor, Tensor]:
     """f, u0, the read-out matrix and the labels. Numbers are drawn in float32, so that every dtype sees the same."""
-    graph = graphs.load(problem.graph, data_dir)
+    graph = graphs.load_graph(problem.graph, data_dir)
     fan_in = graph.features.shape[1]
     std = 1 / math.sqrt(3 * fan_in) if problem.embedding_std is None else problem.embedding_std
     generator = torch.Generator().manual_seed(problem.seed)
@@ -142,14 +142,14 @@ def build(
     query, key = problem.attention_std * torch.randn(2, problem.hidden, problem.hidden, generator=generator)
     readout = torch.randn(problem.hidden, graph.classes, generator=generator) / math.sqrt(problem.hidden)
     u0 = (graph.features @ embedding).to(dtype).requires_grad_()
-    f = grand.Attention(graph.target, graph.source, graph.nodes, query.to(dtype), key.to(dtype), problem.heads,
-                       problem.scale)  # fmt: skip
+    links = edges.Edges(graph.target, graph.source, graph.nodes)
+    f = attention.Attention(links, query.to(dtype), key.to(dtype), problem.heads, problem.scale)
     return f, u0, readout.to(dtype), graph.labels
 
 
 def reference_path(problem: Problem, cache: Path) -> Path:
     """Named after all that the reference depends on, the sources of f among it."""
-    sources = [Path(str(module.__file__)).read_text() for module in (grand, graphs)]
+    sources = [Path(str(module.__file__)).read_text() for module in (attention, edges, graphs)]
     text = json.dumps([asdict(problem), REFERENCE_TOL, *sources])
     return cache / f"reference-{problem.graph}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
 
@@ -178,7 +178,7 @@ def describe_reference(path: Path) -> dict[str, Any]:
 
 def measure(run: Run, problem: Problem, data_dir: Path | None, reference: Path, max_calls: int) -> Row:
     f, u0, readout, labels = build(problem, data_dir, torch.float32)
-    torch.autograd.grad(f(torch.zeros(()), u0).sum(), u0)  # the first call makes the sparse matrices and the threads
+    torch.autograd.grad(f(torch.zeros(()), u0).sum(), u0)  # the first call makes the threads
     counted = Counted(f, max_calls)
     row = Row(run)
     with PeakMemory() as memory:
@@ -270,7 +270,6 @@ def resident_bytes() -> int:
 def main() -> None:
     task = json.load(sys.stdin)
     torch.set_num_threads(task["threads"])
-    warnings.filterwarnings("ignore", message=".*Sparse.*")  # torch's notice that CSR tensors are in beta
     problem, data_dir, reference = Problem(**task["problem"]), task["data_dir"], Path(task["reference"])
     folder = None if data_dir is None else Path(data_dir)
     result: dict[str, Any]

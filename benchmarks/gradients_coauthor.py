@@ -24,9 +24,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from proxode.data import files, graphs
 from proxode.paper.report import provenance, write_report
 
-from . import graphs, shown
+from . import shown
 from .gradient_rows import Problem, Run, reference_path
 
 TOL = 1e-4
@@ -149,7 +150,7 @@ def main(
     max_calls = max_calls or (500 if quick else 1000)
     graph = "cora" if quick else "coauthor_cs"
     try:
-        graphs.find(graphs.SOURCES[graph], data_dir)
+        files.find(graphs.SOURCES[graph].data_file, data_dir)
     except FileNotFoundError as error:
         console.print(f"[red]{error}[/red]", highlight=False)
         raise typer.Exit(2) from None

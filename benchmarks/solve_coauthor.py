@@ -3,7 +3,6 @@ dL/dtheta, against backpropagation through dopri5 at 1e-8 in float64."""
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ def gradient(scaled: bool, data_dir: str, library: str, function: str) -> Prepar
 
     import proxode
 
-    warnings.filterwarnings("ignore", message=".*Sparse.*")  # torch's notice that CSR tensors are in beta
     problem, folder = Problem(scale=HALF if scaled else 1.0), Path(data_dir)
     path = reference_path(problem, CACHE)
     if not path.exists():

@@ -14,10 +14,10 @@ import proxode
 
 PACKAGE = Path(proxode.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-EDGE = ("paper", "cli", "__main__")  # what people run: it may use more than torch
+EDGE = ("data", "paper", "cli", "__main__")  # what people run, and what reads files: it may use more than torch
 
 LAYERS = (
-    ("_version", "autocast", "norms", "roots", "solution", "spares", "structure"),
+    ("_version", "autocast", "norms", "roots", "solution", "spares", "sparse", "structure"),
     ("compiled",),
     ("jacobian",),
     ("banded",),
@@ -37,6 +37,7 @@ LAYERS = (
     ("course", "snapshot", "stepper_settings"),
     ("api", "stepper"),
     ("__init__",),
+    ("data", "nn"),
     ("paper",),
     ("cli",),
     ("__main__",),
@@ -145,6 +146,18 @@ def test_import_proxode_brings_in_no_more_than_torch_does() -> None:
     brought = set(done.stdout.split())
     assert "proxode" in brought
     assert not brought & {"matplotlib", "typer", "rich", "scipy", "numpy", "torchdiffeq", "hypothesis", "pytest"}
+
+
+def test_import_proxode_brings_in_no_layers_and_the_layers_bring_in_nothing() -> None:
+    code = (
+        "import sys, proxode; print(*[n for n in sys.modules if n.startswith(('proxode.nn', 'proxode.data'))]); "
+        "before = set(sys.modules); import proxode.nn; "
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
+    )
+    assert done.stdout.splitlines() == ["", "proxode"]
 
 
 def test_everything_that_is_public_exists() -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from data_cases import NODES, small_source
 
-from benchmarks import damped_modes, gradient_rows, gradients_memory, graphs
+from benchmarks import damped_modes, gradient_rows, gradients_memory
 from benchmarks.gradient_rows import Problem, Run
+from proxode.data import graphs
 
-NODES, FEATURES, CLASSES = 30, 12, 3
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts memory as Linux does")
 
 
@@ -39,20 +38,7 @@ def test_damped_modes_show_what_the_docs_say(tmp_path: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small random graph, in a file of the collection's form."""
-    random = np.random.default_rng(0)
-    upper = np.triu(random.random((NODES, NODES)) < 0.2, 1)
-    present = random.random((NODES, FEATURES)) < 0.4
-    adjacency, attributes = ([np.flatnonzero(row) for row in matrix] for matrix in (upper, present))
-    np.savez(
-        tmp_path / "small.npz",
-        adj_indptr=np.cumsum([0, *map(len, adjacency)]), adj_indices=np.concatenate(adjacency),
-        attr_indptr=np.cumsum([0, *map(len, attributes)]), attr_indices=np.concatenate(attributes),
-        attr_data=np.ones(int(present.sum())), attr_shape=np.array(present.shape),
-        labels=np.arange(NODES) % CLASSES,
-    )  # fmt: skip
-    source = graphs.Source("small", "small.npz", NODES, int(upper.sum()), FEATURES, CLASSES)
-    monkeypatch.setitem(graphs.SOURCES, "small", source)
+    monkeypatch.setitem(graphs.SOURCES, "small", small_source(tmp_path))
     return tmp_path
 
 
@@ -61,15 +47,10 @@ def problem() -> Problem:
     return Problem("small", hidden=8, heads=2, end=4.0)
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    warnings.filterwarnings("ignore", message=".*Sparse.*")  # torch's notice that CSR tensors are in beta
-
-
 def test_attention_averages_over_neighbours(folder: Path, problem: Problem) -> None:
     f, u0, _, _ = gradient_rows.build(problem, folder, torch.float64)
     matrix = torch.zeros(NODES, NODES, dtype=torch.float64)
-    matrix[f.target, f.from_source.end] = f.weights(u0.detach()).squeeze(1).detach()
+    matrix[f.edges.target, f.edges.source] = f.weights(u0.detach()).detach()
     torch.testing.assert_close(matrix.sum(1), torch.ones(NODES, dtype=torch.float64))
     torch.testing.assert_close(f(torch.zeros(()), u0), matrix @ u0 - u0, check_stride=False)
     assert torch.equal(matrix > 0, (matrix > 0).T)  # the graph has no direction
@@ -113,17 +94,6 @@ def test_a_row_that_takes_too_many_calls_says_so(folder: Path, problem: Problem)
     gradient_rows.make_reference(problem, folder, reference)
     row = gradient_rows.measure(Run("torchdiffeq", "odeint", "dopri5", 1e-5), problem, folder, reference, max_calls=9)
     assert row.error == "TooManyCalls: stopped after 9 calls of f"
-
-
-def test_missing_data_is_said_with_where_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"ms_academic_cs.npz.*--data-dir"):
-        graphs.find(graphs.SOURCES["coauthor_cs"], tmp_path)
-
-
-def test_another_graph_under_the_name_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(graphs.SOURCES, "small", graphs.Source("small", "small.npz", NODES, 1, FEATURES, CLASSES))
-    with pytest.raises(ValueError, match="they should be"):
-        graphs.load("small", folder)
 
 
 # Memory

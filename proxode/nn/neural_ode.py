@@ -1,0 +1,93 @@
+"""A solve as a layer: a module that moves a state along `dy/dt = func(t, y)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import Solution, SolverError, Stats, solve
+from ..configure import SOLVE_OPTIONS
+from ..gradients import Gradient
+from ..inner import InnerSolver
+from ..methods import Method, method_of
+
+LAYER_OPTIONS = (*SOLVE_OPTIONS, "max_steps", "per_sample", "step_size")
+
+
+class NeuralODE(nn.Module):
+    """`forward(y0)` is the state at t1 of the solve that starts with y0 at t0, or its states at `times`.
+
+    Args:
+        func: `func(t, y)` returns dy/dt in the structure of y, a tensor or a tuple of tensors. If it is a module its
+            parameters are those of the layer.
+        t1, t0: where the solve ends and begins; tensors and parameters may be given, and get their gradient.
+        times: instead of the two, a 1-D tensor: y0 belongs to the first of them, and the states at all of them come
+            back, stacked in front.
+        method, inner, gradient, rtol, atol, options: as in `proxode.solve`, `step_size` and `quadrature` among them.
+
+    `stats` is what the last solve has cost; a backward pass through it goes on counting there.
+    """
+
+    times: Tensor | None
+    stats: Stats | None
+
+    def __init__(
+        self, func: Callable[..., Any], t1: float | Tensor = 1.0, *, t0: float | Tensor = 0.0,
+        times: Tensor | None = None, method: str | Method = "auto", inner: str | InnerSolver = "auto",
+        gradient: str | Gradient = "implicit", rtol: Any = 1e-4, atol: Any = 1e-6, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if not callable(func):
+            raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
+        unknown = sorted(set(options) - set(LAYER_OPTIONS))
+        if unknown:
+            raise TypeError(f"unknown options {', '.join(unknown)}; known are: {', '.join(LAYER_OPTIONS)}")
+        if times is not None and (not isinstance(times, Tensor) or times.dim() != 1 or len(times) < 2):
+            raise TypeError("`times` must be a one-dimensional torch.Tensor of at least two times")
+        method_of(method)  # an unknown name is an error now, not in the first forward pass
+        self.func = func
+        self.t0, self.t1 = t0, t1
+        if isinstance(times, nn.Parameter):
+            self.times = times
+        else:  # it moves with the layer from device to device
+            self.register_buffer("times", times, persistent=False)
+        self.settings = {
+            "method": method, "inner": inner, "gradient": gradient, "rtol": rtol, "atol": atol, **options,
+        }  # fmt: skip
+        self.stats = None
+
+    def forward(self, y0: Any, *, reverse: bool = False) -> Any:
+        """The state at the end. With `reverse` y0 is the state at the last time, and that at the first comes back."""
+        return self.integrate(self.func, y0, reverse=reverse)
+
+    def integrate(self, func: Callable[..., Any], y0: Any, *, reverse: bool = False, **options: Any) -> Any:
+        """`forward` with another function in the place of `func`, one that belongs to this pass alone, and options."""
+        t0, t1, save_at = self.t0, self.t1, self.times
+        if save_at is not None:
+            t0, t1 = save_at[0], save_at[-1]
+        if reverse:
+            t0, t1 = t1, t0
+            save_at = None if save_at is None else save_at.flip(0)
+        try:
+            solution = solve(func, y0, t0, t1, save_at=save_at, **(self.settings | options))
+        except SolverError as error:
+            self.stats = None if error.solution is None else error.solution.stats
+            raise
+        self.stats = solution.stats
+        return _at_end(solution) if save_at is None else solution.ys
+
+    def extra_repr(self) -> str:
+        times = f"t0={_shown(self.t0)}, t1={_shown(self.t1)}" if self.times is None else f"times={self.times.tolist()}"
+        return ", ".join([times, *(f"{name}={value!r}" for name, value in self.settings.items())])
+
+
+def _at_end(solution: Solution) -> Any:
+    ys = solution.ys
+    return tuple(y[-1] for y in ys) if isinstance(ys, tuple) else ys[-1]
+
+
+def _shown(t: float | Tensor) -> float:
+    return float(torch.as_tensor(t).detach())

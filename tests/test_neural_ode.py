@@ -1,0 +1,144 @@
+"""NeuralODE: a solve as a module."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import proxode
+from proxode.nn import NeuralODE
+
+A = torch.tensor([[-1.0, 2.0], [0.5, -30.0]], dtype=torch.float64)
+Y0 = torch.tensor([[1.0, -0.5], [0.2, 0.7], [2.0, 1.0]], dtype=torch.float64)
+
+
+class Linear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(A.clone())
+
+    def forward(self, t: Tensor, y: Tensor) -> Tensor:
+        return y @ self.matrix.mT
+
+
+def exact(t: float) -> Tensor:
+    return Y0 @ torch.linalg.matrix_exp(A * t).mT
+
+
+@pytest.mark.parametrize("method", ["auto", "bdf", "dopri5"])
+def test_the_state_at_the_end(method: str) -> None:
+    layer = NeuralODE(Linear(), 0.7, method=method, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(layer(Y0), exact(0.7), rtol=1e-4, atol=1e-6)
+    assert layer.stats is not None and 0 < layer.stats.nfe_forward < 1_500
+
+
+def test_states_at_times_and_back() -> None:
+    times = torch.tensor([0.0, 0.1, 0.4], dtype=torch.float64)
+    layer = NeuralODE(Linear(), times=times, rtol=1e-9, atol=1e-11, method="dopri5")
+    ys = layer(Y0)
+    torch.testing.assert_close(ys, torch.stack([exact(t) for t in times.tolist()]), rtol=1e-6, atol=1e-8)
+    there = NeuralODE(Linear(), 0.1, rtol=1e-10, atol=1e-12, method="dopri5")
+    torch.testing.assert_close(there(there(Y0), reverse=True), Y0, rtol=1e-6, atol=1e-6)
+    back = layer(exact(0.4), reverse=True)
+    assert back.shape == (3, 3, 2)
+    torch.testing.assert_close(back[1], exact(0.1), rtol=1e-3, atol=1e-3)  # exp(9) times what the solve misses
+
+
+def test_parameters_are_registered_once_and_get_their_gradient() -> None:
+    func = Linear()
+    layer = NeuralODE(func, 0.3, method="bdf2", step_size=0.05, inner_tol=1e-13)
+    assert [name for name, _ in layer.named_parameters()] == ["func.matrix"]
+    assert list(layer.state_dict()) == ["func.matrix"]
+    layer(Y0).square().sum().backward()
+    found = func.matrix.grad
+    plain = copy.deepcopy(func)
+    run = proxode.solve(
+        plain, Y0, 0.0, 0.3, method="bdf2", step_size=0.05, inner_tol=1e-13, gradient="direct", inner="newton"
+    )  # fmt: skip
+    run.ys[-1].square().sum().backward()
+    torch.testing.assert_close(found, plain.matrix.grad, rtol=1e-8, atol=1e-10)
+    assert layer.stats is not None and layer.stats.nfe_backward > 0
+
+
+def test_the_end_may_be_learned() -> None:
+    end = nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+    layer = NeuralODE(Linear(), end, rtol=1e-8, atol=1e-10, method="dopri5")
+    assert {name for name, _ in layer.named_parameters()} == {"func.matrix", "t1"}
+    layer(Y0)[0, 0].backward()
+    expected = (exact(0.5) @ A.mT)[0, 0]
+    assert end.grad is not None and float(end.grad) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_tuples_and_quadrature() -> None:
+    """The divergence of a linear flow is its trace."""
+
+    def f(t: Any, y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return y[0] @ A.mT, A.trace().expand(len(y[0]))
+
+    layer = NeuralODE(f, 0.5, method="bdf", inner="newton", rtol=1e-6, atol=1e-8, quadrature=1)
+    y, integral = layer((Y0, torch.zeros(3, dtype=torch.float64)))
+    torch.testing.assert_close(y, exact(0.5), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(integral, torch.full_like(integral, -15.5))
+    assert layer.stats is not None and layer.stats.n_jac % 6 == 0 < layer.stats.n_jac  # and not the nine rows of all
+    assert list(layer.parameters()) == []
+
+
+def test_it_trains_inside_a_network() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 3)
+    y = x.square().sum(1, keepdim=True).sqrt()
+    body = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 3))
+
+    class Rate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = body
+
+        def forward(self, t: Tensor, h: Tensor) -> Tensor:
+            return self.body(h)
+
+    model = nn.Sequential(NeuralODE(Rate(), 1.0), nn.Linear(3, 1))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    losses = []
+    for _ in range(40):
+        optimiser.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_it_is_copied_saved_and_shown() -> None:
+    layer = NeuralODE(Linear(), 2.0, method="bdf2", step_size=0.1)
+    layer(Y0)
+    assert copy.deepcopy(layer).stats == layer.stats
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    layer.load_state_dict(torch.load(file, weights_only=True))
+    assert "t1=2.0, method='bdf2'" in repr(layer)
+
+
+def test_what_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(TypeError, match="`func` must be callable"):
+        NeuralODE(3.0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unknown options toleranec; known are"):
+        NeuralODE(Linear(), toleranec=1)
+    with pytest.raises(ValueError, match="method"):
+        NeuralODE(Linear(), method="dopri6")
+    with pytest.raises(TypeError, match="`times`"):
+        NeuralODE(Linear(), times=[0.0, 1.0])  # type: ignore[arg-type]
+
+
+def test_a_failed_solve_says_what_it_cost() -> None:
+    layer = NeuralODE(Linear(), 1.0, method="dopri5", max_steps=3)
+    with pytest.raises(proxode.SolverError, match="number of steps"):
+        layer(Y0)
+    assert layer.stats is not None and layer.stats.n_steps >= 3 and math.isfinite(layer.stats.nfe_forward)
