@@ -186,7 +186,7 @@ def describe(problem: Diffusion) -> dict[str, Any]:
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The rows of a report as a table, the sets of initial data side by side. The README shows it so."""
-    rows = [row for row in rows if row["main"]]
+    rows = [row for row in rows if row.get("main", True)]
     names = list(dict.fromkeys(row["data"] for row in rows))
     found = {(row["label"], row["data"]): row for row in rows}
     lines = [

@@ -21,6 +21,7 @@ from .tables import Table
 
 NAME = "report.html"
 TITLE = "Proximal implicit ODE solvers: the paper's claims, measured"
+UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)  # what rows of another version lead to
 CLASS = {HOLDS: "holds", PARTLY: "partly", FAILS: "fails", UNKNOWN: "unknown"}
 
 
@@ -59,9 +60,20 @@ def _section(experiment: Experiment, folder: Path) -> Section | None:
         report = read_report(path)
         if report["experiment"] != experiment.name:
             raise ReportError(f"{path.name} is of the experiment {report['experiment']!r}")
+        _try(experiment, report, path)
     except ReportError as error:
         return Section(experiment, None, str(error))
     return Section(experiment, report)
+
+
+def _try(experiment: Experiment, report: Report, path: Path) -> None:
+    """Rows that lack what this version reads are no reason to show nothing at all."""
+    try:
+        experiment.verdicts(report)
+        experiment.tables(report)
+    except UNREADABLE as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ReportError(f"{path.name} has rows of another version ({what}): run `proxode reproduce` again") from None
 
 
 def page(sections: Sequence[Section], folder: Path) -> str:
@@ -143,6 +155,8 @@ def _figures(experiment: Experiment, report: Report, folder: Path) -> str:
         pictures = draw(experiment, report, folder)
     except ModuleNotFoundError as error:
         return f"<p class=warning>no picture without {escape(str(error.name))}: pip install 'proxode[plot]'</p>\n"
+    except UNREADABLE as error:
+        return f"<p class=warning>no picture of these rows ({escape(f'{type(error).__name__}: {error}')})</p>\n"
     return "".join(
         f'<figure><img alt="{escape(picture.caption)}" src="data:image/png;base64,'
         f'{base64.b64encode((folder / f"{picture.stem}.png").read_bytes()).decode()}">'

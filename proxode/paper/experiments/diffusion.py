@@ -56,7 +56,7 @@ class DiffusionExperiment(Experiment):
     title = "the diffusion equation by proximal and explicit methods"
     claims = (MORE, INDEPENDENT, SMALLEST, ORDER, LENGTH)
     scales: ClassVar[Scales] = {
-        "quick": {"points": 20, "steps": [120, 60, 20], "inner_tols": [1e-3, INNER_TOL], "tols": [1e-3, EXPLICIT_TOL]},
+        "quick": {"points": 28, "steps": [100, 60, 20], "inner_tols": [1e-3, INNER_TOL], "tols": [1e-3, EXPLICIT_TOL]},
         "full": {
             "points": 128, "steps": [2000, 500, 200], "inner_tols": [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, INNER_TOL],
             "tols": [1e-3, EXPLICIT_TOL],

@@ -146,6 +146,8 @@ class Scalar(Experiment):
 
     def verdicts(self, report: Report) -> list[Verdict]:
         rows = report["rows"]
+        if len(rows) < len(self.tasks(report["setting"])):
+            return [Verdict(claim, "", "", UNKNOWN) for claim in self.claims]
         return [_approaches(rows), _slower(rows), _linear(rows)]
 
 
@@ -162,8 +164,6 @@ def _proximal(rows: list[Row], problem: str) -> list[Row]:
 
 def _approaches(rows: list[Row]) -> Verdict:
     own = _proximal(rows, "growing")
-    if len(own) < 2:
-        return Verdict(APPROACHES, "", "", UNKNOWN)
     distances = [row["final_distance"] for row in own]
     falling = all(b <= a for a, b in pairwise(distances))
     proportional = distances[-1] <= distances[0] * max(1e3 * own[-1]["tol"] / own[0]["tol"], ROUNDING)
@@ -174,11 +174,8 @@ def _approaches(rows: list[Row]) -> Verdict:
 
 def _slower(rows: list[Row]) -> Verdict:
     """Slower at the end, and for most of the time; a tolerance counts if it does not undo the method's accuracy."""
-    forward = next((r for r in rows if (r["problem"], r["method"]) == ("growing", "euler")), None)
-    exact = next((r for r in rows if (r["problem"], r["method"]) == ("growing", "exact")), None)
-    own = _proximal(rows, "growing")
-    if forward is None or exact is None or not own:
-        return Verdict(SLOWER, "", "", UNKNOWN)
+    found = {row["method"]: row for row in rows if row["problem"] == "growing" and row["tol"] is None}
+    forward, exact, own = found["euler"], found["exact"], _proximal(rows, "growing")
     ahead = [row for row in own if row["final_error"] < forward["final_error"]]
     tight = exact["final_error"] < forward["final_error"]
     best = min(own, key=lambda row: row["final_error"])
@@ -198,8 +195,6 @@ def _slower(rows: list[Row]) -> Verdict:
 
 def _linear(rows: list[Row]) -> Verdict:
     own = {problem: _proximal(rows, problem) for problem in PROBLEMS}
-    if not all(own.values()):
-        return Verdict(LINEAR, "", "", UNKNOWN)
     everything = [row for each in own.values() for row in each]
     kept = [within(row["distances"], bounds(row)[0]) for row in everything]
     straight = {problem: [within(row["distances"], bounds(row)[1]) for row in each] for problem, each in own.items()}

@@ -104,7 +104,7 @@ def _cost_panel(panel: Axes, rows: Sequence[Row]) -> None:
         panel.plot(x, y, **style)
         if len(runs) < len(all_runs):
             text = f"{solver}\nfails from {all_runs[len(runs)]['stiffness']:.3g}"
-            _note(panel, text, x[-1], y[-1], style["color"], (-30, 24), leader=True)
+            _note(panel, text, x[-1], y[-1], style["color"], (8 if len(runs) < 2 else -30, 24), leader=True)
         else:
             growth = slope(runs)
             label = solver if growth is None else f"{solver} ({abs(growth):.2f})"
