@@ -30,7 +30,8 @@ def verdicts(folder: Path) -> Table:
             continue
         for verdict in experiment_of(name).verdicts(report):
             setting = f"{report['setting']['scale']}; {verdict.setting}" if verdict.setting else report["status"]
-            rows.append([f"`{name}`", verdict.claim.text, f"{verdict.measured} ({setting})".strip(), verdict.outcome])
+            words = [verdict.claim.text, f"{verdict.measured} ({setting})".strip(), verdict.outcome]
+            rows.append([f"`{name}`", *(text.replace("<", "&lt;") for text in words)])
     return Table("", HEADS, rows, words=len(HEADS))
 
 
