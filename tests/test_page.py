@@ -122,7 +122,8 @@ def test_a_folder_without_reports_is_refused(tmp_path: Path) -> None:
 
 FRAME = """<!doctype html><meta charset=utf-8><body style="margin:0"><iframe id=f src="report.html"
 style="border:0;width:%dpx;height:900px"></iframe><pre id=o></pre><script>
-f.onload = () => setTimeout(() => { const d = f.contentDocument; d.querySelectorAll("details").forEach(e => e.open = true);
+f.onload = () => setTimeout(() => { const d = f.contentDocument;
+ d.querySelectorAll("details").forEach(e => e.open = true);
  const w = d.documentElement;
 o.textContent = JSON.stringify(
  {width: w.scrollWidth, seen: w.clientWidth, sections: d.querySelectorAll("section").length,
