@@ -8,7 +8,8 @@ DATA ?= data
 .PHONY: demo test lint types results bench bench-gradients bench-adaptive clean
 
 demo: $(STAMP)
-	$(BIN)/proxode demo
+	$(BIN)/proxode reproduce all --quick --out demo $(if $(wildcard $(DATA)),--data-dir $(DATA))
+	$(BIN)/proxode report demo
 
 # Two workers with one thread each: more threads would only fight over the cores.
 test: lint types
@@ -20,12 +21,13 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# The numbers and the picture that the README shows.
+# The numbers and pictures that the README shows: the paper's setting. What was stopped goes on with RESUME=--resume.
 results: $(STAMP)
-	$(BIN)/proxode demo --out docs/results
-	$(BIN)/proxode inner --out docs/results
+	$(BIN)/proxode reproduce all --full --out docs/results $(if $(wildcard $(DATA)),--data-dir $(DATA)) $(RESUME)
 	mv docs/results/*.png docs/images/
+	rm -f docs/results/*.pdf docs/results/*.csv
 	$(BIN)/python tools/paste_table.py
+	$(BIN)/python tools/paste_verdicts.py
 
 # The numbers and pictures of docs/gradients.md: an hour and a half on two slow cores. DATA is the folder with ms_academic_cs.npz.
 bench-gradients: $(STAMP)

@@ -1,32 +1,29 @@
-"""The command line: `proxode demo` and `proxode inner`.
+"""The command line: `proxode reproduce` and `proxode report`.
 
 No mathematics here: commands show and write what experiments give.
 """
 
 from __future__ import annotations
 
-import json
-import math
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.table import Table
+from rich.markup import escape
 
 from ._version import __version__
-from .paper import diffusion
-from .paper import inner as inner_experiment
-from .paper.report import write_json
+from .paper.display import Display, rich_table, verdict_table
+from .paper.experiment import FULL, QUICK, Experiment, Report
+from .paper.experiments import experiment_of, registered
+from .paper.report import COMPLETE, SKIPPED, ReportError
+from .paper.runner import Stopped, draw, report_path, run
+from .paper.training import CheckpointError
+
+ALL = "all"
+PIPE_WIDTH = 130
+INTERRUPTED = 130  # what shells expect of a program that Ctrl-C ended
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -48,149 +45,114 @@ def proxode(
 
 
 @app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for diffusion.json, .md and .png.")] = Path("demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="A small problem and few steps.")] = False,
-    method: Annotated[
-        list[str] | None, typer.Option(help="Run this method only; may be given more than once.")
+def reproduce(
+    name: Annotated[str, typer.Argument(help=f"{', '.join(registered())}, or {ALL}.")],
+    full: Annotated[
+        bool, typer.Option("--full/--quick", help="The paper's setting, or a small one that takes seconds.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for JSON, CSV and figures; by default reproduce/quick or /full.")
     ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with data sets, where an experiment needs one.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is random.")] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run that was stopped in this folder.")
+    ] = False,
 ) -> None:
-    """Solve the diffusion equation with proximal and explicit methods: errors, cost and a picture."""
-    console = Console()
-    problem = diffusion.Diffusion(diffusion.QUICK_POINTS) if quick else diffusion.Diffusion()
-    runs = _selected(diffusion.all_runs(quick), method or [])
-    rows = _run_all(console, problem, runs)
-    for data in diffusion.INITIAL_DATA:
-        console.print(_table(data, [row for row in rows if row.data == data]))
-    for row in rows:
-        if not row.ok:
-            console.print(f"[red]{row.label} on {row.data}[/red]: {row.message}", highlight=False)
-    path = out / "diffusion.json"
-    write_json(path, "diffusion", diffusion.describe(problem), rows, diffusion.SEED)
-    _say_written(console, path)
-    report = json.loads(path.read_text())
-    _write_table(console, report, path.with_suffix(".md"))
-    _draw(console, report, path.with_suffix(".png"))
+    """Run an experiment of the paper, quickly unless --full is given: table, verdicts, JSON, CSV, figures."""
+    if name != ALL and name not in registered():
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(registered())}, {ALL}", param_hint="NAME")
+    console, scale = _console(), FULL if full else QUICK
+    folder = Path("reproduce") / scale if out is None else out
+    if folder.exists() and not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is a file, not a folder", param_hint="--out")
+    names = registered() if name == ALL else [name]
+    outcomes = {}
+    try:
+        for each in names:
+            experiment = experiment_of(each)
+            outcomes[each] = _one(
+                console, experiment, experiment.setting(scale, seed), folder, data_dir, resume, name == ALL
+            )
+    except Stopped as stop:
+        _say(console, f"[yellow]{stop}[/yellow]; what there is stays in {folder}. Give --resume to go on.")
+        raise typer.Exit(INTERRUPTED) from None
+    if name == ALL:
+        _say(console, "\n".join(f"{each:<10} {status}" for each, status in outcomes.items()))
+        _say(console, f"one page with all of it: proxode report {folder}")
+    if not all(status.startswith((COMPLETE, SKIPPED)) for status in outcomes.values()) or outcomes.get(
+        name, ""
+    ).startswith(SKIPPED):
+        raise typer.Exit(1)
 
 
 @app.command()
-def inner(
-    out: Annotated[Path, typer.Option(help="Folder for inner.json, inner.png and inner_paths.png.")] = Path("demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="A small problem and few stiffnesses.")] = False,
+def report(
+    folder: Annotated[Path, typer.Argument(help="Where `proxode reproduce` wrote its results.")],
 ) -> None:
-    """Solve one implicit step with every inner solver: how the cost grows with the stiffness, in pictures."""
-    console = Console()
-    with console.status("one step of diffusion, every inner solver"):
-        rows = inner_experiment.run(out, quick)
-    console.print(_slopes(rows))
-    for name in ("inner.json", "inner.png", "inner_paths.png"):
-        _say_written(console, out / name)
+    """Write report.html into the folder: each claim of the paper beside what was measured, in one page."""
+    from .paper.page import write_page
 
-
-def _slopes(rows: list[dict[str, Any]]) -> Table:
-    """Evaluations at each stiffness, and the exponent with which they grow."""
-    costs = [row for row in rows if row["kind"] == "cost"]
-    stiffnesses = [s for s in dict.fromkeys(row["stiffness"] for row in costs) if math.log10(s).is_integer()]
-    title = "NFE against gamma * lambda_max; a dash where the solver says that it cannot"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("solver", no_wrap=True)
-    table.add_column("data", no_wrap=True)
-    for stiffness in stiffnesses:
-        table.add_column(f"{stiffness:g}", justify="right")
-    table.add_column("slope", justify="right")
-    for data, solver in dict.fromkeys((row["data"], row["solver"]) for row in costs):
-        own = [row for row in costs if (row["data"], row["solver"]) == (data, solver)]
-        found = {row["stiffness"]: row for row in own}
-        cells = [_evaluations(found[stiffness]) for stiffness in stiffnesses]
-        slope = inner_experiment.slope(own)
-        table.add_row(solver, data, *cells, "-" if slope is None else f"{slope:.2f}")
-    return table
-
-
-def _evaluations(row: dict[str, Any]) -> str:
-    return f"{row['nfe']:,}" if row["status"] == "SUCCESS" else "-"
-
-
-def _selected(runs: list[diffusion.Run], methods: list[str]) -> list[diffusion.Run]:
-    known = list(dict.fromkeys(run.method for run in runs))
-    unknown = [name for name in methods if name not in known]
-    if unknown:
-        raise typer.BadParameter(
-            f"the demo does not run {', '.join(unknown)}; it runs {', '.join(known)}", param_hint="--method"
-        )
-    return [run for run in runs if not methods or run.method in methods]
-
-
-def _run_all(
-    console: Console, problem: diffusion.Diffusion, runs: list[diffusion.Run]
-) -> list[diffusion.Row]:
-    """Every run on every set of initial data, with a bar for the whole and the NFE of the run under way."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    rows = []
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("diffusion", total=len(runs) * len(diffusion.INITIAL_DATA))
-        for data in diffusion.INITIAL_DATA:
-            for run in runs:
-                shown = f"{data}: {run.label}"
-
-                def report(calls: int, shown: str = shown) -> None:
-                    progress.update(task, description=f"{shown}, {calls:,} NFE")
-
-                progress.update(task, description=shown)
-                rows.append(diffusion.run_one(problem, data, run, report))
-                progress.advance(task)
-    return rows
-
-
-def _table(data: str, rows: list[diffusion.Row]) -> Table:
-    title = f"diffusion, initial data: {data}"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("method", no_wrap=True)
-    table.add_column("setting", no_wrap=True)
-    for heading in ("NFE", "steps", "final\nerror", "largest\nerror", "time"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("")
-    groups = [row.group for row in rows]
-    for i, row in enumerate(rows):
-        table.add_row(
-            row.method,
-            row.setting,
-            f"{row.nfe:,}",
-            f"{row.n_steps:,}",
-            _scientific(row.final_error),
-            _scientific(row.max_error),
-            f"{row.seconds:.2f}",
-            "ok" if row.ok else f"[red]{row.status}[/red]",
-            end_section=row.group not in groups[i + 1 :],
-        )
-    return table
-
-
-def _scientific(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1e}"
-
-
-def _say_written(console: Console, path: Path) -> None:
-    console.print(f"wrote {path}", highlight=False, soft_wrap=True)
-
-
-def _write_table(console: Console, report: dict[str, Any], path: Path) -> None:
-    path.write_text(diffusion.markdown(report["rows"]))
-    _say_written(console, path)
-
-
-def _draw(console: Console, report: dict[str, Any], path: Path) -> None:
-    """The picture, from the report only, so that whatever it shows can be looked up."""
+    console = _console()
     try:
-        from .paper.plots import draw_diffusion
+        path = write_page(folder)
+    except ReportError as error:
+        console.print(f"[red]{escape(str(error))}[/red]", highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    _say(console, f"wrote {escape(str(path))}")
+
+
+def _one(
+    console: Console,
+    experiment: Experiment,
+    setting: dict[str, Any],
+    out: Path,
+    data_dir: Path | None,
+    resume: bool,
+    go_on: bool,
+) -> str:
+    """Run one experiment and show it; the outcome in words. With `go_on` a failure is one of them."""
+    console.print(f"[bold]{experiment.name}[/bold]: {escape(experiment.title)}", highlight=False)
+    if setting["scale"] == FULL and experiment.cut:
+        _say(console, f"less than the paper's setting: {escape(experiment.cut)}")
+    try:
+        with Display(console, experiment.name) as display:
+            found = run(experiment, setting, out, data_dir=data_dir, resume=resume, watch=display.watch)
+    except (ReportError, CheckpointError) as error:
+        console.print(f"[red]{escape(str(error))}[/red]", highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    except Exception as error:
+        if not go_on:
+            raise
+        console.print(f"[red]failed[/red]: {escape(f'{type(error).__name__}: {error}')}", highlight=False)
+        return f"failed: {type(error).__name__}: {error}"
+    if found["status"] == SKIPPED:
+        _say(console, f"[yellow]skipped[/yellow]: {escape(found['message'])}")
+        return f"{SKIPPED}: {found['message']}"
+    _show(console, experiment, found, out)
+    return f"{found['status']}, {len(found['rows'])} rows"
+
+
+def _show(console: Console, experiment: Experiment, found: Report, out: Path) -> None:
+    for table in experiment.tables(found):
+        console.print(rich_table(table))
+    console.print(verdict_table(experiment.verdicts(found)))
+    path = report_path(out, experiment)
+    written = [path.name, path.with_suffix(".csv").name]
+    try:
+        written += [f"{picture.stem}.{suffix}" for picture in draw(experiment, found, out) for suffix in ("png", "pdf")]
     except ModuleNotFoundError as error:
-        console.print(f"no picture without {error.name}: pip install 'proxode\\[plot]'")
-        return
-    draw_diffusion(report, path)
-    _say_written(console, path)
+        _say(console, f"no picture without {error.name}: pip install 'proxode\\[plot]'")
+    _say(console, f"wrote {', '.join(written)} in {out}\n")
+
+
+def _console() -> Console:
+    """As wide as the terminal; in a pipe or a file wide enough for the tables, if nobody says otherwise."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPE_WIDTH
+    return console
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import sys
@@ -21,7 +22,8 @@ import proxode
 from proxode.__main__ import main
 from proxode.cli import app
 from proxode.paper import diffusion
-from proxode.paper.plots import spread
+from proxode.paper.experiments import registered
+from proxode.paper.figures.diffusion import spread
 
 ROOT = Path(__file__).parents[1]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -31,16 +33,13 @@ def run(*arguments: str) -> Result:
     return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, list(arguments))
 
 
-def run_demo(out: Path, *arguments: str) -> tuple[Result, dict[str, Any]]:
-    result = run("demo", "--quick", "--out", str(out), *arguments)
-    assert result.exit_code == 0, result.output
-    return result, json.loads((out / "diffusion.json").read_text())
-
-
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, dict[str, Any]]:
-    out = tmp_path_factory.mktemp("demo")
-    return out, *run_demo(out)
+def scalar_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, dict[str, Any]]:
+    """One experiment by the command, the quickest."""
+    out = tmp_path_factory.mktemp("results")
+    result = run("reproduce", "scalar", "--out", str(out))
+    assert result.exit_code == 0, result.output
+    return out, result, json.loads((out / "scalar.json").read_text())
 
 
 def test_version_is_the_package_version() -> None:
@@ -49,72 +48,116 @@ def test_version_is_the_package_version() -> None:
     assert result.output == f"proxode {proxode.__version__}\n"
 
 
-def test_every_run_of_the_quick_demo_succeeds(quick: tuple[Path, Result, dict[str, Any]]) -> None:
-    _, result, report = quick
-    runs = diffusion.all_runs(quick=True)
-    expected = [(data, run.label) for data in diffusion.INITIAL_DATA for run in runs]
-    assert [(row["data"], row["label"]) for row in report["rows"]] == expected
-    assert {row["status"] for row in report["rows"]} == {"SUCCESS"}
-    for run in runs:
-        assert re.search(rf"{run.method} +{run.setting} .* ok", result.output)
+def test_reproduce_shows_a_table_and_verdicts_and_writes_everything(
+    scalar_run: tuple[Path, Result, dict[str, Any]],
+) -> None:
+    out, result, report = scalar_run
+    assert "backward_euler" in result.output and "holds in part" in result.output
+    assert sorted(path.name for path in out.iterdir()) == ["scalar.csv", "scalar.json", "scalar.pdf", "scalar.png"]
+    assert (out / "scalar.png").read_bytes().startswith(PNG)
+    assert report["status"] == "complete" and len(report["rows"]) == report["expected"]
 
 
-def test_quick_demo_rows_hold_cost_and_error(quick: tuple[Path, Result, dict[str, Any]]) -> None:
-    for row in quick[2]["rows"]:
-        assert row["nfe"] >= row["n_steps"] > 0, row["label"]
-        assert row["seconds"] > 0
-        assert row["times"] == pytest.approx([i / diffusion.OUTPUTS for i in range(diffusion.OUTPUTS + 1)])
-        assert row["errors"][0] < 1e-14  # the transform there and back
-        assert row["final_error"] == row["errors"][-1]
-        assert row["max_error"] == max(row["errors"])
-        assert row["final_error"] < 1e-6, row["label"]  # the state has decayed to its mean
-        assert row["final_error"] < row["max_error"] < 1.0, row["label"]
+def test_quick_is_what_happens_when_nothing_is_said(scalar_run: tuple[Path, Result, dict[str, Any]]) -> None:
+    assert scalar_run[2]["setting"]["scale"] == "quick"
 
 
-def test_demo_says_what_it_ran_on(quick: tuple[Path, Result, dict[str, Any]]) -> None:
-    report = quick[2]
-    assert report["experiment"] == "diffusion"
-    assert report["problem"]["points"] == diffusion.QUICK_POINTS
-    assert report["provenance"].items() >= {
-        "proxode": proxode.__version__,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "seed": diffusion.SEED,
-    }.items()
+def test_reports_say_what_they_ran_on(scalar_run: tuple[Path, Result, dict[str, Any]]) -> None:
+    report = scalar_run[2]
+    assert report["experiment"] == "scalar"
+    assert (
+        report["provenance"].items()
+        >= {
+            "proxode": proxode.__version__,
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "seed": 0,
+        }.items()
+    )
     assert {"python", "system", "machine", "cpus", "commit", "modified"} <= report["provenance"].keys()
+    assert str(scalar_run[0]) not in json.dumps(report)  # no folder of the machine
 
 
-def test_demo_draws_a_picture(quick: tuple[Path, Result, dict[str, Any]]) -> None:
-    assert (quick[0] / "diffusion.png").read_bytes().startswith(PNG)
+def test_resume_makes_nothing_twice(scalar_run: tuple[Path, Result, dict[str, Any]], monkeypatch: Any) -> None:
+    from proxode.paper.experiments import scalar
+
+    monkeypatch.setattr(scalar, "run_one", lambda *_: pytest.fail("a row was made twice"))
+    result = run("reproduce", "scalar", "--out", str(scalar_run[0]), "--resume")
+    assert result.exit_code == 0, result.output
+    other = run("reproduce", "scalar", "--out", str(scalar_run[0]), "--resume", "--seed", "5")
+    assert other.exit_code == 2 and "other settings (seed)" in other.output
 
 
-def test_demo_runs_one_method_alone(tmp_path: Path) -> None:
-    _, report = run_demo(tmp_path, "--method", "bdf2")
-    assert {row["method"] for row in report["rows"]} == {"bdf2"}
-
-
-def test_unknown_method_is_refused_with_the_list(tmp_path: Path) -> None:
-    result = run("demo", "--quick", "--out", str(tmp_path), "--method", "magic")
+def test_unknown_experiment_is_refused_with_the_list(tmp_path: Path) -> None:
+    result = run("reproduce", "magic", "--out", str(tmp_path))
     assert result.exit_code == 2
-    assert "magic" in result.output
-    assert "crank_nicolson" in result.output
+    assert "magic" in result.output and all(name in result.output for name in (*registered(), "all"))
     assert not list(tmp_path.iterdir())
 
 
-def test_failed_run_is_kept_as_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run("reproduce", "scalar", "--out", str(tmp_path / "file"))
+    assert result.exit_code == 2 and "not a folder" in result.output
+
+
+def test_a_damaged_report_is_refused_when_it_is_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "scalar.json").write_text("{")
+    result = run("reproduce", "scalar", "--out", str(tmp_path), "--resume")
+    assert result.exit_code == 2 and "damaged" in result.output
+    assert (tmp_path / "scalar.json").read_text() == "{"
+
+
+def test_ctrl_c_leaves_what_there_is_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from proxode.paper.experiments import scalar
+
+    whole, made = scalar.run_one, []
+
+    def interrupted(*arguments: Any) -> dict[str, Any]:
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        made.append(arguments)
+        return whole(*arguments)
+
+    monkeypatch.setattr(scalar, "run_one", interrupted)
+    result = run("reproduce", "all", "--out", str(tmp_path))
+    assert result.exit_code == 130 and "--resume" in result.output and "3 of 14" in result.output
+    assert json.loads((tmp_path / "scalar.json").read_text())["status"] == "partial"
+    assert [path.name for path in tmp_path.glob("*.json")] == ["scalar.json"]  # the others were not begun
+    shown = run("report", str(tmp_path))
+    assert shown.exit_code == 0 and "partial, 3 of 14 rows" in (tmp_path / "report.html").read_text()
+    monkeypatch.undo()
+    assert run("reproduce", "scalar", "--out", str(tmp_path), "--resume").exit_code == 0
+
+
+def test_all_goes_on_after_a_failure_and_after_missing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from proxode import cli
+    from proxode.paper.experiments import scalar, stability
+
+    monkeypatch.setattr(cli, "registered", lambda: ["scalar", "stability"])
+    monkeypatch.setattr(scalar, "run_one", lambda *_: 1 / 0)
+    monkeypatch.setattr(stability.Stability, "missing", lambda *_: "file.npz is missing: give --data-dir")
+    result = run("reproduce", "all", "--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert "failed: ZeroDivisionError" in result.output and "skipped: file.npz is missing" in result.output
+    single = run("reproduce", "stability", "--out", str(tmp_path))
+    assert single.exit_code == 1 and "file.npz" in single.output
+    assert run("report", str(tmp_path)).exit_code == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "failed, 0 of 14 rows: ZeroDivisionError" in page and "skipped" in page and "file.npz is missing" in page
+
+
+def test_report_of_nothing_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        result = run("report", str(folder))
+        assert result.exit_code == 2 and "proxode reproduce all" in result.output
+
+
+def test_failed_run_is_kept_as_a_row() -> None:
     hopeless = diffusion.Run("dopri5", "few steps", "explicit", {"max_num_steps": 3})
-    fine = diffusion.paper_run("bdf2", 50)
-    monkeypatch.setattr(diffusion, "all_runs", lambda quick: [hopeless, fine])
-    result, report = run_demo(tmp_path)
-    failed = [row for row in report["rows"] if row["method"] == "dopri5"]
-    assert [row["status"] for row in failed] == ["MAX_STEPS"] * len(diffusion.INITIAL_DATA)
-    for row in failed:
-        assert row["final_error"] is None
-        assert row["message"]
-        assert 0 < row["nfe"] < 500
-        assert len(row["times"]) == len(row["errors"]) <= diffusion.OUTPUTS
-    assert "MAX_STEPS" in result.output
-    assert (tmp_path / "diffusion.png").exists()
+    row = diffusion.run_one(diffusion.Diffusion(16), "density", hopeless)
+    assert row.status == "MAX_STEPS" and row.final_error is None and row.message
+    assert 0 < row.nfe < 500 and len(row.times) == len(row.errors) <= diffusion.OUTPUTS
 
 
 def test_command_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,9 +210,21 @@ def test_readme_shows_the_numbers_of_the_report() -> None:
     readme = (ROOT / "README.md").read_text()
     assert report["problem"]["points"] == 128
     assert diffusion.markdown(report["rows"]) in readme
-    in_words = set(re.findall(r"\b\d{1,3}(?:,\d{3})+\b", readme))
+    prose = re.sub(r"(?s)<!-- verdicts -->.*<!-- end of verdicts -->", "", readme)
+    in_words = set(re.findall(r"\b\d{1,3}(?:,\d{3})+\b", prose))
     assert in_words <= {f"{row['nfe']:,}" for row in report["rows"]}
     assert (ROOT / "docs/images/diffusion.png").read_bytes().startswith(PNG)
+
+
+def test_readme_shows_the_verdicts_of_the_reports() -> None:
+    spec = importlib.util.spec_from_file_location("paste_verdicts", ROOT / "tools/paste_verdicts.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    readme = (ROOT / "README.md").read_text()
+    table = tool.verdicts(ROOT / "docs/results")
+    assert len(table.rows) >= 10
+    assert tool.pasted(readme, tool.markdown(table)) == readme
 
 
 def test_readme_examples_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,12 @@
-"""Put the table that `proxode demo` wrote into the README, in place of the one there."""
+"""Put the table of the stored diffusion experiment into the README, in place of the one there."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+
+from proxode.paper.diffusion import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,5 +23,6 @@ def pasted(readme: str, table: str) -> str:
 
 if __name__ == "__main__":
     path = ROOT / "README.md"
-    path.write_text(pasted(path.read_text(), (ROOT / "docs/results/diffusion.md").read_text()))
+    rows = json.loads((ROOT / "docs/results/diffusion.json").read_text())["rows"]
+    path.write_text(pasted(path.read_text(), markdown(rows)))
     print(f"updated {path.name}")

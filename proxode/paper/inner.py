@@ -7,28 +7,25 @@ needs evaluations in proportion to it, the accelerated ones in proportion to its
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..inner import INNER, Goal, ImplicitEquation, InnerSolver, Stop, solve_equation
+from ..inner import Goal, ImplicitEquation, InnerSolver, Stop, solve_equation
 from ..solution import Stats
 from ..structure import Structure
 from ..vector_field import VectorField
-from .diffusion import INITIAL_DATA, QUICK_POINTS, SEED, Diffusion
-from .report import write_json
+from .diffusion import INITIAL_DATA, Diffusion
 
 TOL = 1e-10  # on the root mean square of the residual
-STIFFNESS = tuple(10.0 ** (k / 2) for k in range(-2, 9))  # gamma * lambda_max from 0.1 to 1e4
-QUICK_STIFFNESS = (0.1, 1.0, 10.0, 100.0)
 FIT_FROM = 1.0  # below, every solver needs a handful of evaluations and there is no growth to fit
-PAPER_STEPS = 2000  # the step of the paper's experiment is 1/2000
+PAPER_STIFFNESS = 64516 / 2000  # of the paper's experiment: 128 points and a step of 1/2000
+PRINTED_LR = 0.1
+INVERSE_LR = 1 / (1 + PAPER_STIFFNESS)  # one over the Lipschitz constant of the residual
 PATH_LIMIT = 400  # evaluations
 
 
@@ -56,6 +53,8 @@ class Path3:
     data: str
     solver: str
     stiffness: float
+    lr: float | None  # None where the solver finds its own
+    start: float  # distance of the guess to the solution
     nfe: list[int] = field(default_factory=list)  # spent when the iterate was known
     updates: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
@@ -73,8 +72,8 @@ def step_equation(problem: Diffusion, h: Tensor, gamma: float) -> ImplicitEquati
     return ImplicitEquation(VectorField(problem.f, Structure.of(h), Stats()), 0.0, h, gamma)
 
 
-def cost(problem: Diffusion, data: str, solver: InnerSolver, stiffness: float) -> Cost:
-    h, gamma = INITIAL_DATA[data](problem.points), stiffness / abs(problem.stiffest)
+def cost(problem: Diffusion, data: str, solver: InnerSolver, stiffness: float, seed: int = 0) -> Cost:
+    h, gamma = INITIAL_DATA[data](problem.points, seed), stiffness / abs(problem.stiffest)
     equation = step_equation(problem, h, gamma)
     result = solve_equation(solver, equation, h, Stop(TOL))
     return Cost(
@@ -92,11 +91,11 @@ def cost(problem: Diffusion, data: str, solver: InnerSolver, stiffness: float) -
 
 
 @torch.no_grad()
-def path(problem: Diffusion, data: str, solver: InnerSolver, stiffness: float) -> Path3:
+def path(problem: Diffusion, data: str, solver: InnerSolver, stiffness: float, seed: int = 0) -> Path3:
     """Iterate for `PATH_LIMIT` evaluations, until nothing moves or until the iteration explodes."""
-    h, gamma = INITIAL_DATA[data](problem.points), stiffness / abs(problem.stiffest)
+    h, gamma = INITIAL_DATA[data](problem.points, seed), stiffness / abs(problem.stiffest)
     equation, exact = step_equation(problem, h, gamma), exact_step(problem, h, gamma)
-    row, before = Path3("path", data, solver.name, stiffness), h
+    row, before = Path3("path", data, solver.name, stiffness, getattr(solver, "lr", None), float((h - exact).norm())), h
     for nfe, z in _iterates(solver, equation, h):
         update, error = float((z - before).norm()), float((z - exact).norm())
         if update == 0.0:
@@ -121,20 +120,6 @@ def _iterates(solver: InnerSolver, equation: ImplicitEquation, z: Tensor) -> Ite
         r = equation.residual(z)
 
 
-def all_rows(quick: bool = False) -> list[Cost | Path3]:
-    problem = Diffusion(QUICK_POINTS) if quick else Diffusion()
-    stiffnesses = QUICK_STIFFNESS if quick else STIFFNESS
-    rows: list[Cost | Path3] = [
-        cost(problem, data, solver, stiffness)
-        for data in INITIAL_DATA
-        for solver in INNER.values()
-        for stiffness in stiffnesses
-    ]
-    paper = abs(problem.stiffest) / PAPER_STEPS
-    rows += [path(problem, data, solver, paper) for data in INITIAL_DATA for solver in INNER.values()]
-    return rows
-
-
 def slope(rows: Sequence[dict[str, Any]]) -> float | None:
     """The growth exponent of the evaluations: the least-squares slope of log NFE over log stiffness."""
     fitted = [row for row in rows if row["status"] == "SUCCESS" and row["stiffness"] >= FIT_FROM]
@@ -146,27 +131,25 @@ def slope(rows: Sequence[dict[str, Any]]) -> float | None:
     return float(x @ y / (x @ x))
 
 
-def describe(quick: bool) -> dict[str, Any]:
-    problem = Diffusion(QUICK_POINTS) if quick else Diffusion()
+def evaluations_to(row: dict[str, Any], part: float) -> int | None:
+    """Evaluations until the distance to the solution is this part of the first guess's, for good; None is never."""
+    reached: int | None = None
+    for nfe, error in zip(row["nfe"], row["errors"], strict=True):
+        if error is None or error > part * row["start"]:
+            reached = None
+        elif reached is None:
+            reached = nfe
+    return reached
+
+
+def describe(points: int) -> dict[str, Any]:
     return {
         "equation": "one backward Euler step of h_t = h_xx, z = h + gamma f(z), from the guess z = h",
-        "points": problem.points,
-        "lambda_max": abs(problem.stiffest),
+        "points": points,
+        "lambda_max": abs(Diffusion(points).stiffest),
         "tolerance": f"root mean square of the residual at most {TOL:g}",
+        "paths": f"gamma * lambda_max = {PAPER_STIFFNESS:.4g} as in the paper; lengths found, {PRINTED_LR:g}, or 1/L",
         "dtype": "float64",
         "nfe": "evaluations of f and products with its Jacobian; a dense Jacobian counts its columns",
         "fit_from": FIT_FROM,
     }
-
-
-def run(out: Path, quick: bool = False) -> list[dict[str, Any]]:
-    """Run the experiment; write inner.json and, from it, inner.png and inner_paths.png. Returns the rows."""
-    from .inner_plots import draw_costs, draw_paths
-
-    json_path = out / "inner.json"
-    write_json(json_path, "inner", describe(quick), all_rows(quick), SEED)
-    report: dict[str, Any] = json.loads(json_path.read_text())
-    draw_costs(report, json_path.with_suffix(".png"))
-    draw_paths(report, json_path.with_name("inner_paths.png"))
-    rows: list[dict[str, Any]] = report["rows"]
-    return rows

@@ -16,6 +16,14 @@ from typing import Any
 import torch
 
 from .._version import __version__
+from .files import write_atomically
+
+FORMAT = 1  # of the reports of `proxode reproduce`
+PARTIAL, COMPLETE, SKIPPED, FAILED = "partial", "complete", "skipped", "failed"
+
+
+class ReportError(RuntimeError):
+    """A report that is damaged, or that of another run."""
 
 
 def provenance(seed: int | None, *packages: str, threads: int | None = None) -> dict[str, Any]:
@@ -65,22 +73,39 @@ def _version(package: str) -> str | None:
 
 def write_json(path: Path, experiment: str, problem: dict[str, Any], rows: Sequence[Any], seed: int) -> None:
     rows = [asdict(row) for row in rows]
-    write_report(
-        path, {"experiment": experiment, "provenance": provenance(seed), "problem": problem, "rows": rows}
-    )
+    write_report(path, {"experiment": experiment, "provenance": provenance(seed), "problem": problem, "rows": rows})
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_finite(report), indent=2, allow_nan=False) + "\n")
+    write_atomically(path, (json.dumps(finite(report), indent=2, allow_nan=False) + "\n").encode())
 
 
-def _finite(value: Any) -> Any:
+def read_report(path: Path) -> dict[str, Any]:
+    """A report of `proxode reproduce`, or an error that says what is wrong with the file."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ReportError(f"{path} is damaged or cannot be read ({error}): move it away and run again") from None
+    shape = {"experiment": str, "setting": dict, "provenance": dict, "problem": dict, "status": str, "rows": list}
+    wrong = [
+        key for key, kind in shape.items() if not isinstance(report, dict) or not isinstance(report.get(key), kind)
+    ]
+    if wrong or not all(isinstance(row, dict) for row in report["rows"]):
+        what = f"no {', '.join(wrong)}" if wrong else "rows that are none"
+        raise ReportError(f"{path} is not a report of `proxode reproduce` ({what}): choose another folder with --out")
+    if report.get("format") != FORMAT:
+        raise ReportError(
+            f"{path} has format {report.get('format')!r}, not {FORMAT}: it is of another version, run again"
+        )
+    return report
+
+
+def finite(value: Any) -> Any:
     """JSON has no infinity and no nan: a value that is none becomes null."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -1,4 +1,4 @@
-"""Pictures of the inner solvers, drawn from the JSON report of their experiment and from nothing else."""
+"""The cost of the inner solvers as the step grows, and the way of each to the solution of one step."""
 
 from __future__ import annotations
 
@@ -9,17 +9,32 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .inner import slope
-from .plots import COLOURS, FONT, LEADER, spread
+from ..experiment import Picture, Report, Row
+from ..inner import INVERSE_LR, PAPER_STIFFNESS, slope
+from ..style import COLOURS, FONT, GREY, MARKERS, dress, labelled, save, side_legend
+from ..style import LINES as STYLES
+from .diffusion import LEADER, spread
 
-Row = dict[str, Any]
-
-STYLES = ("-", "--", "-.", ":")
-MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">")
-GREY = "#777777"
+SHORT = 1e-15
 
 
-def draw_costs(report: dict[str, Any], path: Path) -> None:
+def draw(report: Report, folder: Path) -> list[Picture]:
+    found = []
+    if any(row["kind"] == "cost" for row in report["rows"]):
+        draw_costs(report, folder)
+        found.append(Picture("inner", "Evaluations for one implicit step, as the step grows."))
+    if any(row["kind"] == "path" for row in report["rows"]):
+        draw_paths(report, folder, None, "inner_paths")
+        found.append(Picture("inner_paths", "The way of each inner solver that finds its own step length."))
+    if any(row["kind"] == "path" and row["lr"] == INVERSE_LR for row in report["rows"]):
+        draw_paths(report, folder, INVERSE_LR, "inner_constant")
+        found.append(
+            Picture("inner_constant", "The same with one constant step length, one over the Lipschitz constant.")
+        )
+    return found
+
+
+def draw_costs(report: Report, folder: Path) -> None:
     """Evaluations against stiffness, a panel for each set of initial data, the growth exponent in the labels."""
     rows = [row for row in report["rows"] if row["kind"] == "cost"]
     names = list(dict.fromkeys(row["data"] for row in rows))
@@ -27,54 +42,39 @@ def draw_costs(report: dict[str, Any], path: Path) -> None:
     figure.subplots_adjust(left=0.06, right=0.865, bottom=0.12, top=0.86, wspace=0.62)
     panels = figure.subplots(1, len(names), squeeze=False, sharex=True, sharey=True)[0]
     for name, panel in zip(names, panels, strict=True):
-        _dress(panel, f"initial data: {name}", "stiffness, gamma * lambda_max", "evaluations of f (NFE)")
-        panel.set_xscale("log")
+        dress(panel, f"initial data: {name}", "stiffness, gamma * lambda_max", "evaluations of f (NFE)", log="xy")
+        panel.tick_params(labelleft=True)
         _cost_panel(panel, [row for row in rows if row["data"] == name])
     figure.suptitle(_title(report), x=0.06, ha="left", fontsize=12)
-    figure.savefig(path)
+    save(figure, folder, "inner")
 
 
-def draw_paths(report: dict[str, Any], path: Path) -> None:
+def draw_paths(report: Report, folder: Path, lr: float | None, stem: str) -> None:
     """The paper's picture: distance to the last iterate and to the solution, against evaluations."""
-    rows = [row for row in report["rows"] if row["kind"] == "path" and row["nfe"]]
+    rows = [row for row in report["rows"] if row["kind"] == "path" and row["nfe"] and row["lr"] == lr]
     names = list(dict.fromkeys(row["data"] for row in rows))
-    height = 0.7 + 3.7 * len(names)
+    height = 0.9 + 3.6 * len(names)
     figure = Figure(figsize=(12, height), dpi=150)
-    figure.subplots_adjust(
-        left=0.07, right=0.86, bottom=0.55 / height, top=1 - 0.8 / height, wspace=0.22, hspace=0.3
-    )
+    figure.subplots_adjust(left=0.07, right=0.86, bottom=0.55 / height, top=1 - 0.9 / height, wspace=0.2, hspace=0.3)
     panels = figure.subplots(len(names), 2, squeeze=False, sharex=True)
+    order = list(dict.fromkeys(row["solver"] for row in report["rows"]))
     for name, (left, right) in zip(names, panels, strict=True):
         chosen = [row for row in rows if row["data"] == name]
-        _path_panel(left, chosen, "updates", f"{name}: distance to the iterate before")
-        _path_panel(right, chosen, "errors", f"{name}: distance to the solution")
-    handles, labels = panels[0][1].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="center left", bbox_to_anchor=(0.87, 0.5), frameon=False, labelspacing=1
-    )
-    stiffness = rows[0]["stiffness"]
-    title = f"The way of each inner solver on one diffusion step, gamma * lambda_max = {stiffness:.3g}"
+        _path_panel(left, chosen, "updates", f"{name}: distance to the iterate before", order)
+        _path_panel(right, chosen, "errors", f"{name}: distance to the solution", order)
+    side_legend(figure, labelled(*panels.flat), 0.87)
+    how = "step lengths found" if lr is None else f"constant step length {lr:.3g}"
+    title = f"The way of each inner solver on one diffusion step, gamma * lambda_max = {PAPER_STIFFNESS:.3g}, {how}"
     figure.suptitle(title, x=0.07, ha="left", fontsize=12)
-    figure.savefig(path)
+    save(figure, folder, stem)
 
 
-def _title(report: dict[str, Any]) -> str:
+def _title(report: Report) -> str:
     points = report["problem"]["points"]
     return (
         f"Cost of one implicit diffusion step ({points} points, residual 1e-10). "
         "In brackets the growth exponent; dashed grey: 1/2 and 1"
     )
-
-
-def _dress(panel: Axes, title: str, xlabel: str, ylabel: str) -> None:
-    panel.set_title(title, loc="left", fontsize=11)
-    panel.set_xlabel(xlabel)
-    panel.set_ylabel(ylabel)
-    panel.set_yscale("log")
-    panel.tick_params(labelleft=True)
-    panel.grid(True, color="#e6e6e6", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
 
 
 def _style(index: int) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _cost_panel(panel: Axes, rows: Sequence[Row]) -> None:
         panel.plot(x, y, **style)
         if len(runs) < len(all_runs):
             text = f"{solver}\nfails from {all_runs[len(runs)]['stiffness']:.3g}"
-            _note(panel, text, x[-1], y[-1], style["color"], (-30, 24), leader=True)
+            _note(panel, text, x[-1], y[-1], style["color"], (8 if len(runs) < 2 else -30, 24), leader=True)
         else:
             growth = slope(runs)
             label = solver if growth is None else f"{solver} ({abs(growth):.2f})"
@@ -116,7 +116,7 @@ def _cost_panel(panel: Axes, rows: Sequence[Row]) -> None:
 def _reference_lines(panel: Axes, rows: Sequence[Row]) -> None:
     """Dashed lines of slope 1/2 and 1, through one point at a stiffness of 1."""
     start, right = 60.0, max(row["stiffness"] for row in rows)
-    top = max(row["nfe"] for row in rows if row["status"] == "SUCCESS")
+    top = max((row["nfe"] for row in rows if row["status"] == "SUCCESS"), default=start)
     for exponent, text in ((0.5, "1/2"), (1.0, "1")):
         end = min(right, (1.2 * top / start) ** (1 / exponent))
         panel.plot([1.0, end], [start, start * end**exponent], "--", color=GREY, lw=1.0, zorder=1)
@@ -143,12 +143,12 @@ def _note(
     )
 
 
-def _path_panel(panel: Axes, rows: Sequence[Row], key: str, title: str) -> None:
-    _dress(panel, title, "evaluations of f (NFE)", "2-norm")
-    for index, (solver, (row,)) in enumerate(_by_solver(rows).items()):
-        style = _style(index) | {"markevery": 0.12}
-        panel.plot(row["nfe"], row[key], label=solver, **style)
-    panel.set_ylim(1e-15, 1e2)
+def _path_panel(panel: Axes, rows: Sequence[Row], key: str, title: str, order: Sequence[str]) -> None:
+    dress(panel, title, "evaluations of f (NFE)", "2-norm")
+    for row in rows:
+        style = _style(order.index(row["solver"])) | {"markevery": 0.12}
+        panel.plot(row["nfe"], row[key], label=row["solver"], **style)
+    panel.set_ylim(SHORT, 1e2)
 
 
 def _label_ends(panel: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:

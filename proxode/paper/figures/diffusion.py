@@ -1,4 +1,4 @@
-"""Pictures of the experiments, drawn from their JSON reports and from nothing else."""
+"""Final error against cost, with the tolerance varied, and error over time, for both sets of initial data."""
 
 from __future__ import annotations
 
@@ -12,70 +12,78 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
-Row = dict[str, Any]
+from ..experiment import Picture, Report, Row
+from ..style import COLOURS, FONT, METHODS, dress, save
 
-# After Paul Tol's "muted" scheme, distinct also to colour-blind readers (cyan darker, for text on white).
-COLOURS = (
-    "#332288", "#4C9FD0", "#44AA99", "#117733", "#999933", "#CC6677", "#AA4499", "#DD7722", "#222222", "#888888",
-)  # fmt: skip
 MARKERS = {"paper": "o", "proxode": "D", "explicit": "s"}
 LINES = {"paper": "-", "proxode": "--", "explicit": ":"}
 GROUPS = {
     "paper": "proximal, the paper's step and inner solver",
-    "proxode": "proximal, larger steps",
+    "proxode": "proximal, larger or adaptive steps",
     "explicit": "explicit, adaptive",
 }
 SMALLEST = 1e-17  # below the rounding of the state: where an error of exactly zero is drawn
-FONT = 9
 LEADER = {"arrowstyle": "-", "lw": 0.6, "shrinkA": 1, "shrinkB": 4}  # the line from a label to what it names
 
 
-def draw_diffusion(report: dict[str, Any], path: Path) -> None:
+def draw(report: Report, folder: Path) -> list[Picture]:
     """One row of panels for each set of initial data: error against cost, and error over time."""
     names = list(dict.fromkeys(row["data"] for row in report["rows"]))
-    labels = list(dict.fromkeys(row["label"] for row in report["rows"]))
-    colours = {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(labels)}
-    height = 0.8 + 3.6 * len(names)
-    figure = Figure(figsize=(11, height), dpi=150)
-    figure.subplots_adjust(
-        left=0.07, right=0.81, bottom=0.95 / height, top=1 - 0.35 / height, wspace=0.2, hspace=0.33
-    )
+    height = 0.8 + 3.8 * len(names)
+    figure = Figure(figsize=(12, height), dpi=150)
+    figure.subplots_adjust(left=0.065, right=0.8, bottom=0.95 / height, top=1 - 0.35 / height, wspace=0.17, hspace=0.33)
     panels = figure.subplots(len(names), 2, squeeze=False)
+    good = [row for row in report["rows"] if row["final_error"] is not None]
+    colours = _colours(good)
     for name, (left, right) in zip(names, panels, strict=True):
-        rows = [row for row in report["rows"] if row["data"] == name and row["final_error"] is not None]
+        rows = [row for row in good if row["data"] == name]
         _cost_panel(left, rows, colours, name)
-        _time_panel(right, rows, colours, name)
+        _time_panel(right, [row for row in rows if row["main"]], colours, name)
     groups = list(dict.fromkeys(row["group"] for row in report["rows"]))
     figure.legend(handles=[_key(group) for group in groups], loc="lower center", ncols=3, frameon=False)
-    figure.savefig(path)
+    save(figure, folder, "diffusion")
+    caption = "Cost and error of all methods. Thin lines: the same method at other tolerances."
+    return [Picture("diffusion", caption)]
+
+
+def _family(row: Row) -> tuple[str, str, str]:
+    """Runs that differ in a tolerance only."""
+    return row["method"], row["group"], str(row["options"].get("inner")) + str(row["options"].get("inner_lr"))
+
+
+def _colours(rows: Sequence[Row]) -> dict[str, str]:
+    """By label; the colour of the method, and another for a second family of it."""
+    spare = iter(colour for colour in ("#DDAA33", "#994F00", "#6699CC", "#AA3377", *COLOURS))
+    by_family: dict[tuple[str, str, str], str] = {}
+    for row in rows:
+        if _family(row) not in by_family:
+            own = METHODS.get(row["method"])
+            by_family[_family(row)] = own if own is not None and own not in by_family.values() else next(spare)
+    return {row["label"]: by_family[_family(row)] for row in rows}
 
 
 def _key(group: str) -> Line2D:
     return Line2D([], [], color="#555555", marker=MARKERS[group], ls=LINES[group], label=GROUPS[group])
 
 
-def _dress(panel: Axes, title: str, xlabel: str, ylabel: str) -> None:
-    panel.set_title(title, loc="left", fontsize=11)
-    panel.set_xlabel(xlabel)
-    panel.set_ylabel(ylabel)
-    panel.set_yscale("log")
-    panel.grid(True, color="#e6e6e6", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
 def _cost_panel(panel: Axes, rows: Sequence[Row], colours: dict[str, str], name: str) -> None:
-    _dress(panel, f"{name}: final error against cost", "evaluations of f (NFE)", "error at t = 1")
+    dress(panel, f"{name}: final error against cost", "evaluations of f (NFE)", "error at t = 1")
     panel.set_xscale("log")
-    for row in rows:
+    for family in dict.fromkeys(map(_family, rows)):
+        own = sorted((row for row in rows if _family(row) == family), key=lambda row: float(row["nfe"]))
+        points = [_point(row) for row in own]
+        style: dict[str, Any] = {"color": colours[own[0]["label"]], "marker": MARKERS[own[0]["group"]]}
+        panel.plot([x for x, _ in points], [y for _, y in points], ms=3, lw=0.9, alpha=0.7, **style)
+    shown = [row for row in rows if row["main"]]
+    for row in shown:
         x, y = _point(row)
         panel.plot(x, y, MARKERS[row["group"]], color=colours[row["label"]], markersize=7)
-    panel.margins(x=0.35, y=0.2)
-    _label_points(panel, rows, colours)
+    panel.margins(x=0.3, y=0.15)
+    _label_points(panel, shown, colours)
 
 
 def _time_panel(panel: Axes, rows: Sequence[Row], colours: dict[str, str], name: str) -> None:
-    _dress(panel, f"{name}: error over time", "t", "error at t")
+    dress(panel, f"{name}: error over time", "t", "error at t")
     for row in rows:
         errors = [_visible(error) for error in row["errors"][1:]]  # the first is the initial value itself
         style = LINES[row["group"]] + MARKERS[row["group"]]
