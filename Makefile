@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 DATA ?= data
 
-.PHONY: demo test lint types results bench bench-gradients bench-adaptive clean
+.PHONY: demo test lint types results bench bench-compiled bench-gradients bench-adaptive clean
 
 demo: $(STAMP)
 	$(BIN)/proxode reproduce all --quick --out demo $(if $(wildcard $(DATA)),--data-dir $(DATA))
@@ -46,7 +46,12 @@ bench: .venv/.bench
 	mv docs/results/*.png docs/images/
 	$(BIN)/python tools/paste_speed.py
 
-# The numbers and pictures of docs/adaptive.md, beside CVODE, SciPy and torchdiffeq: an hour and a half on a slow core.
+# When compile=True pays: ten minutes, most of them the compiler's.
+bench-compiled: .venv/.bench
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.compiled --out docs/results $(if $(wildcard $(DATA)),--data-dir $(DATA))
+	$(BIN)/python tools/paste_speed.py
+
+# The numbers and pictures of docs/adaptive.md, beside CVODE, SciPy and torchdiffeq: half an hour on a core.
 # A run that was killed goes on with `make bench-adaptive RESUME=--resume`.
 bench-adaptive: .venv/.bench
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.work_precision --out docs/results $(RESUME)
