@@ -168,8 +168,11 @@ def _serve(pipe: Connection, entry: Entry) -> None:
 
 
 def _limit_threads(count: int) -> None:
+    """Of every library: those that have threads of their own find no more cores than that."""
     import torch
 
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
     torch.set_num_threads(count)
 
 

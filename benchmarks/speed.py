@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+import os
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,6 @@ from .rows import Report, Row, chosen, opened, stored
 from .speed_plot import draw
 from .speed_works import OURS, Work, all_works, quick_works
 
-THREADS = 2
 PACKAGES = ("torchdiffeq", "torchode", "diffrax", "jax", "scikit-sundae", "scipy", "numpy")
 SLOPE = 1.0  # of NFE against the number of points; explicit methods have 2
 COUNTING = (
@@ -47,6 +47,10 @@ def run(works: list[Work], report: Report, console: Console) -> None:
                 report.rows += [_row(work, row) for row in rows]
                 report.write()
             progress.advance(bar)
+
+
+def with_threads(work: Work, count: int) -> Work:
+    return replace(work, entries=tuple(replace(entry, threads=count) for entry in work.entries))
 
 
 def _row(work: Work, row: Row) -> Row:
@@ -137,15 +141,17 @@ def main(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from a report of the same code.")] = False,
     work: Annotated[str, typer.Option(help="Only works whose names contain one of these, with commas.")] = "",
     data_dir: Annotated[Path | None, typer.Option(help="Folder with Coauthor-CS, for the works on it.")] = None,
+    threads: Annotated[int, typer.Option(help="Cores that each library may use, one process at a time.")] = 2,
     redraw: Annotated[bool, typer.Option("--redraw", help="Only bounds and picture, from the rows there.")] = False,
 ) -> None:
     """Where we stand beside torchdiffeq, torchode, diffrax, CVODE and SciPy."""
     console = shown.console()
     everything = {w.name: w for w in (quick_works() if quick else all_works(data_dir and str(data_dir)))}
-    works = [everything[name] for name in chosen(work, everything)]
+    works = [with_threads(everything[name], threads) for name in chosen(work, everything)]
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     header: dict[str, Any] = {
         "experiment": "speed", "counting": COUNTING,
-        "provenance": provenance(0, *PACKAGES, threads=THREADS),
+        "provenance": provenance(0, *PACKAGES, threads=threads),
         "works": [{"name": w.name, "title": w.title, "error": w.rules.error, "seconds": w.rules.seconds}
                   for w in works],
     }  # fmt: skip
