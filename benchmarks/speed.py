@@ -153,7 +153,7 @@ def main(
         "experiment": "speed", "counting": COUNTING,
         "provenance": provenance(0, *PACKAGES, threads=threads),
         "works": [{"name": w.name, "title": w.title, "error": w.rules.error, "seconds": w.rules.seconds}
-                  for w in works],
+                  for w in everything.values()],
     }  # fmt: skip
     path = out / f"speed{'_quick' if quick else ''}.json"
     if redraw:

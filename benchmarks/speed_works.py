@@ -44,7 +44,7 @@ def decay(size: int, turns: int) -> Work:
 def diffusion(points: int, turns: int, seconds: float, error: float = 1e-6) -> Work:
     where, size = "benchmarks.solve_diffusion", {"points": points}
     tight = tuple(tol for tol in TOLERANCES if tol <= error)  # the others' errors are about their tolerances
-    large = tuple(tol for tol in TOLERANCES if tol <= 3e-3) if points >= 1_024 else None  # looser ones never were enough
+    large = tuple(tol for tol in TOLERANCES if tol <= 3e-3) if points >= 1_024 else None  # others are too loose
     entries = [
         Entry(OURS, "proxode", f"{where}:ours", size),
         Entry("proxode rkc2", "proxode", f"{where}:ours", size | {"method": "rkc2"}),
