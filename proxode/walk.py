@@ -185,14 +185,14 @@ def _all_finite(x: Tensor) -> bool:
 
 def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
     ratio = _error_ratio(problem, y0, step)
+    others: list[tuple[int, float]] = []
+    if step.neighbours and math.isfinite(ratio):
+        scale = _scale(problem, y0, step)
+        others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
     if method.implicit and (step.order is None or step.order > 0):
         problem.f.spares.pieces.clear()  # beside the vectors of an inner solver they would only take room
     if step.order is None:
         return Outcome(ratio, method.error_power)
-    others: list[tuple[int, float]] = []
-    if math.isfinite(ratio):
-        scale = _scale(problem, y0, step)
-        others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
     return Outcome(ratio, method.power_of(step.order), step.order, step.switch, tuple(others), step.stretch)
 
 
