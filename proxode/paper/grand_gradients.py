@@ -35,7 +35,7 @@ class Gradient(NamedTuple):
 
 def failure(error: Exception) -> Row:
     """How a pass ended, in words for a row."""
-    names = {TooManyCalls: "TOO_MANY_CALLS", Diverged: "NON_FINITE"}
+    names: dict[type[Exception], str] = {TooManyCalls: "TOO_MANY_CALLS", Diverged: "NON_FINITE"}
     status = error.status.name if isinstance(error, SolverError) else names.get(type(error), "ASSERTION")
     return {"status": status, "message": (str(error).splitlines() or [""])[0][:200]}
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ..experiment import Picture, Report, Row
 from ..grand import SOLVERS
@@ -43,10 +45,19 @@ def draw(report: Report, folder: Path) -> list[Picture]:
         pictures.append(
             Picture(
                 "grand_gradients",
-                "Relative error of the gradient at weights along the training: DOPRI5 with the adjoint, and ours.",
+                "Relative error of the gradient at weights along the training: DOPRI5 with the adjoint, and ours. "
+                "A point is missing where there was no gradient.",
             )
         )
     return pictures
+
+
+def plain(*axes: Axis) -> None:
+    """Logarithmic axes over few decades: 20, 50, 100 and not powers of ten."""
+    for axis in axes:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 Draw = Callable[[Row], tuple[list[float], list[float]]]
@@ -77,6 +88,9 @@ def _panels(report: Report, folder: Path, stem: str, columns: list[tuple[str, st
     for line, variant in zip(panels, variants, strict=True):
         for panel, (title, xlabel, ylabel, log, points) in zip(line, columns, strict=True):
             dress(panel, f"{variant}: {title}", xlabel, ylabel, log=log)
+            plain(*(getattr(panel, f"{name}axis") for name in log))
+            if xlabel == "epoch":
+                panel.xaxis.set_major_locator(MaxNLocator(integer=True))
             for row in (row for row in report["rows"] if row["variant"] == variant):
                 x, y = points(row)
                 if x:
@@ -110,6 +124,7 @@ def _gradients(report: Report, folder: Path) -> None:
     panels = figure.subplots(1, len(variants), squeeze=False)[0]
     for panel, variant in zip(panels, variants, strict=True):
         dress(panel, f"{variant}: error of the gradient", "epoch", "relative error")
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         for row in report["rows"]:
             if row["variant"] == variant and row["training_seed"] == report["setting"]["seeds"][0]:
                 _errors(panel, row)
