@@ -128,6 +128,6 @@ def _output(seed: int, variant: str, sizes: tuple[tuple[str, Any], ...], data_di
     problem = problem_of(setting, seed, data_dir)
     model: GRAND = model_of(setting, variant, seed, problem)
     double, x = in_double(model, problem)
-    layer = PeerLayer(double.attention, setting["t1"], "dopri5", 1e-8)
+    layer = PeerLayer(double.attention, setting["t1"], "dopri5", 1e-6)
     with torch.no_grad(), solved_by(double, layer):
         return double.diffuse(double.eval().embed(x))

@@ -17,11 +17,12 @@ CONVERGE = Claim(
 )  # fmt: skip
 STEP = Claim("With steps of 1.25 the output of the first iteration has an error within 1e-3.", "section 4.3")
 HALF = Claim(
-    "Ours, auto, needs at most half of the NFE and of the time of DOPRI5 with the adjoint.", "an aim of this project"
+    "Our aim: auto needs at most half of the NFE and of the time of DOPRI5 with the adjoint.", "an aim of this project"
 )
-NOT_LOWER = Claim("Ours reaches an accuracy that is not lower than with DOPRI5.", "an aim of this project")
+NOT_LOWER = Claim("Our aim: an accuracy that is not lower than with DOPRI5.", "an aim of this project")
 RIGHT_GRADIENT = Claim(
-    "The gradient of ours is right along the training; that of the usual adjoint is not.", "an aim of this project"
+    "Our aim: a right gradient all along the training, where that of the usual adjoint is wrong.",
+    "an aim of this project",
 )
 CLAIMS = (FEWER, CONVERGE, STEP, HALF, NOT_LOWER, RIGHT_GRADIENT)
 

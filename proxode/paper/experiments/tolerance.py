@@ -43,7 +43,7 @@ GROWS = Claim(
 HIGHER = Claim("The higher-order scheme, DOPRI8, requires more NFE than the lower-order ones.", "Figure 1")
 LARGE = Claim("DOPRI5 and DOPRI8 often fail to solve the adjoint equation at a large tolerance.", "section 1.1")
 FEWER = Claim(
-    "Ours reaches a smaller error of the gradient than DOPRI5 with the adjoint, with fewer NFE.",
+    "Our aim: a smaller error of the gradient than that of DOPRI5 with the adjoint, with fewer NFE.",
     "an aim of this project",
 )
 
