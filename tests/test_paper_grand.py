@@ -302,6 +302,18 @@ def test_verdicts_of_grand(reports: dict[str, Report]) -> None:
     assert outcomes(report, lambda r: each(r, failed, solver="auto"))[4:] == [UNKNOWN, UNKNOWN]
 
 
+def test_verdicts_are_of_the_seeds_that_are_whole(reports: dict[str, Report]) -> None:
+    report = copy.deepcopy(reports["grand"])
+    report["setting"]["seeds"] = [0, 1]
+    other = [row | {"training_seed": 1, "validation": 0.0} for row in report["rows"]]
+    first = experiment_of("grand").verdicts(report)
+    assert [v.outcome for v in first] == outcomes(reports["grand"]) and all("1 seed" in v.setting for v in first)
+    report["rows"] += other[:-1]
+    assert experiment_of("grand").verdicts(report) == first
+    report["rows"] += other[-1:]
+    assert all("2 seeds" in verdict.setting for verdict in experiment_of("grand").verdicts(report))
+
+
 def test_verdicts_on_gradients_along_the_training(reports: dict[str, Report]) -> None:
     def errors(own: float, theirs: float | None) -> Change:
         history = {"error_whole: auto": [own, None, own], "error_whole: dopri5": [theirs, None, theirs]}

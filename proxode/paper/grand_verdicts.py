@@ -30,23 +30,29 @@ Found = dict[tuple[str, str], list[Row]]  # rows of the seeds by variant and sol
 
 
 def verdicts(report: Report) -> list[Verdict]:
-    rows = report["rows"]
-    whole = len(rows) == len(report["setting"]["seeds"]) * len(report["setting"]["variants"]) * len(
-        report["setting"]["solvers"]
-    )
-    if not rows or not whole:
+    """From the seeds all of whose trainings are there."""
+    seeds = whole_seeds(report)
+    if not seeds:
         return [Verdict(claim, "", "", UNKNOWN) for claim in CLAIMS]
     found: Found = {}
-    for row in rows:
-        found.setdefault((row["variant"], row["solver"]), []).append(row)
+    for row in report["rows"]:
+        if row["training_seed"] in seeds:
+            found.setdefault((row["variant"], row["solver"]), []).append(row)
     judges: Sequence[Callable[[Found, Report], Verdict]] = (_fewer, _converge, _step, _half, _not_lower, _right)
     return [judge(found, report) for judge in judges]
 
 
-def words(report: Report) -> str:
+def whole_seeds(report: Report) -> list[int]:
     setting = report["setting"]
-    seeds = len(setting["seeds"])
-    return f"{setting['graph']}, {setting['epochs']} epochs, T = {setting['t1']:g}, {seeds} seed{'s' * (seeds > 1)}"
+    expected = len(setting["variants"]) * len(setting["solvers"])
+    made = [row["training_seed"] for row in report["rows"]]
+    return [seed for seed in setting["seeds"] if made.count(seed) == expected]
+
+
+def words(report: Report) -> str:
+    setting, seeds = report["setting"], whole_seeds(report)
+    count = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
+    return f"{setting['graph']}, {setting['epochs']} epochs, T = {setting['t1']:g}, {count}"
 
 
 def mean(rows: Sequence[Row], *names: str) -> float | None:
@@ -174,7 +180,10 @@ def _not_lower(found: Found, report: Report) -> Verdict:
             elif (variant, name) in found:
                 listed.append(f"{name} failed")
         said.append(f"{variant}: auto {_quality(own)}, {', '.join(listed)}")
-    measured = f"Validation accuracy (last loss), right and wrong gradients side by side, {'; '.join(said)}."
+    measured = (
+        f"Validation accuracy (last loss), right and wrong gradients side by side, {'; '.join(said)}. "
+        f"A difference below {CLOSE:g} counts as none."
+    )
     return Verdict(NOT_LOWER, words(report), measured, judged(parts) if parts else UNKNOWN)
 
 
