@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from ..experiment import Picture, Report, Row
 from ..grand import SOLVERS
-from ..style import COLOURS, LINES, colour, dress, labelled, save, side_legend
+from ..style import LINES, colour, dress, labelled, save, side_legend
 
 NAMES = {
     "adaptive_heun": "adaptive Heun, adjoint", "dopri5": "DOPRI5, adjoint", "dopri8": "DOPRI8, adjoint",
@@ -133,11 +133,10 @@ def _gradients(report: Report, folder: Path) -> None:
 
 
 def _errors(panel: Axes, row: Row) -> None:
-    along = f"along {NAMES[row['solver']]}"
-    for i, name in enumerate(("dopri5", "auto")):
+    short = {"dopri5": "adjoint", "auto": "ours"}
+    for name in short:
         for j, (key, what) in enumerate((("error_theta", "attention"), ("error_whole", "all weights"))):
             x, y = _epochs(f"{key}: {name}")(row)
             if x:
-                label = f"{NAMES[name]}:\n{what}, {along}"
-                shade, mark = (colour("dopri5"), COLOURS[0])[i], "os"[row["solver"] == "auto"]
-                panel.plot(x, y, LINES[j], color=shade, marker=mark, ms=5, label=label)
+                label = f"{short[name]}: {what},\ntraining by {short[row['solver']]}"
+                panel.plot(x, y, LINES[j], color=colour(name), marker="os"[row["solver"] == "auto"], ms=5, label=label)
