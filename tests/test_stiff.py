@@ -112,7 +112,7 @@ def test_the_gradients_of_all_solvers_agree(name: str) -> None:
         gradient.model = copy.copy(model(name))
         gradient.model.tol = 1e-7  # type: ignore[misc]
         if name == "robertson":  # as far as an explicit method gets
-            gradient.model.pieces = torch.tensor([-5.0, -4.0], dtype=torch.float64)
+            gradient.model.pieces = torch.tensor([-8.0, -7.0], dtype=torch.float64)
         cost = gradient(parameters, 0.5, 60.0)
         assert cost.nfe_forward > 0 and cost.nfe_backward > 0
         found[label] = (cost.loss, torch.cat([p.grad.flatten() for p in parameters.theta if p.grad is not None]))

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from ..experiment import Picture, Report, Row
 from ..experiments.stiff import MODELS
 from ..style import FONT, dress, labelled, save, side_legend
+from .ticks import plain_ticks
 
 SHADES = {
     "proxode auto": "#CC3311", "proxode bdf2": "#44AA99", "torchdiffeq odeint": "#DD7722",
@@ -38,6 +39,7 @@ def draw(report: Report, folder: Path) -> list[Picture]:
             _curve(calls, row, _sums(map(sum, zip(*(row["history"][f"nfe_{way}"] for way in ("forward", "backward")),
                                                   strict=False))))  # fmt: skip
         _stopped(time, rows)
+        plain_ticks(time.xaxis, time.yaxis, calls.xaxis, calls.yaxis)
         _learned(seen, name, rows)
     figure.subplots_adjust(left=0.06, right=0.83, bottom=0.2 / len(names), top=1 - 0.12 / len(names), hspace=0.4,
                            wspace=0.3)  # fmt: skip

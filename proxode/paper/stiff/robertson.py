@@ -82,7 +82,7 @@ class Robertson(Model):
             return math.log(10.0) * 10.0**s * self.kinetics(torch, theta, y)
 
         try:
-            y = odeint(f, self.data[0], decades, rtol=1e-5, atol=1e-7, method="bdf", options={"max_num_steps": 20_000})
+            y = odeint(f, self.data[0], decades, rtol=1e-5, atol=1e-7, method="bdf", options={"max_num_steps": 5_000})
             shown |= dict(zip("abc", y.T, strict=True))
         except SolverError:
             pass  # kinetics without a solution have no curves

@@ -79,8 +79,8 @@ def train(model: Model, method: str, limits: Limits, seed: int, watch: Watch) ->
     more: Row = {"seconds_prepare": prepared}
     if status in (STOPPED, "FAILED") and len(training.history) < limits.most_steps:
         more["seconds_last"] = time.perf_counter() - begin - sum(row["seconds"] for row in training.history)
-    with torch.no_grad():
-        curves = model.curves([value.detach() for value in parameters.theta]) if training.history else {}
+    shown = training.history and isinstance(gradient, Ours)
+    curves = model.curves([value.detach() for value in parameters.theta]) if shown else {}
     return _row(training.history, status, message, more | {"curves": curves})
 
 

@@ -89,7 +89,7 @@ class VanDerPol(Model):
         shown = {"data_t": when, "data_x": states[:, 0], "t": t, "true_x": true[:, 0]}
         try:
             f = lambda t, y: self.oscillator(torch, theta, y)  # noqa: E731
-            y = odeint(f, start, t, rtol=1e-5, atol=1e-7, method="bdf", options={"max_num_steps": 20_000})
+            y = odeint(f, start, t, rtol=1e-5, atol=1e-7, method="bdf", options={"max_num_steps": 5_000})
             shown["x"] = y[:, 0]
         except SolverError:
             pass  # a model without a solution has no curve
