@@ -153,7 +153,10 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_history(tmp_path: Pat
     monkeypatch.setattr(training, "EVERY", 1)
     with pytest.raises(KeyboardInterrupt):
         train(model("allen_cahn"), "proxode auto", LIMITS, 0, Interrupted(checkpoint))
+    made, gradient = [], Ours.__call__
+    monkeypatch.setattr(Ours, "__call__", lambda *given: made.append(given) or gradient(*given))
     again = train(model("allen_cahn"), "proxode auto", LIMITS, 0, Watch(checkpoint))
+    assert len(made) == 2  # of four: the others were not made again
     assert again["history"]["loss"] == whole["history"]["loss"] and again["curves"] == whole["curves"]
 
 
