@@ -61,7 +61,7 @@ def _likelihood(panel: Axes, row: Row, costs: list[float]) -> None:
 
 
 def _profile(panel: Axes, rows: list[Row]) -> None:
-    profile = next((row["profile"] for row in rows if row.get("profile")), [])
+    profile: list[Row] = next((row["profile"] for row in rows if row.get("profile")), [])
     for i, curve in enumerate(dict.fromkeys(point["curve"] for point in profile)):
         points = [point for point in profile if point["curve"] == curve and point["error"]]
         panel.plot([point["nfe"] for point in points], [point["error"] for point in points], marker=MARKERS[i], ms=4,
