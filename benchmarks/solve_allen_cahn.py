@@ -1,5 +1,5 @@
-"""A training step of a stiff model: Allen-Cahn's equation whose reaction is a small network, `u_t = D u_xx + R(u)` on a
-ring, T = 1; the loss is the distance to a solution of the true equation at ten times, the error that of dL/dtheta."""
+"""A training step of a stiff model: Allen-Cahn's equation whose reaction is a small network (`proxode.paper.stiff`),
+T = 1; the loss is the distance to a solution of the true equation at ten times, the error that of dL/dtheta."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from proxode.paper.stiff.allen_cahn import END, AllenCahn
+from proxode.paper.stiff.model import Parameters
 
 from .contest import Answer, Prepare, Run
 from .references import CACHE
 
-D, END, OUTPUTS, WIDTH, SEED = 0.02, 1.0, 10, 16, 0
+OUTPUTS, SEED = 10, 0
 REFERENCE = 1e-10  # tolerance of the gradient that errors are measured against
 
 
-class Model(nn.Module):
-    """Diffusion, and a network of one number at every point."""
+class Model(Parameters):
+    """Diffusion, and a network of one number at every point: that of the experiment `stiff`."""
 
     def __init__(self, points: int) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(SEED)
-        shapes = ((WIDTH, 1), (WIDTH,), (1, WIDTH))
-        self.first, self.bias, self.last = (
-            nn.Parameter(torch.randn(*shape, generator=generator, dtype=torch.float64)) for shape in shapes)
-        self.scale = D * points**2
+        self.equation = AllenCahn(points, OUTPUTS)
+        super().__init__(self.equation.parameters(SEED))
 
     def forward(self, t: Any, u: Tensor) -> Tensor:
-        reaction = torch.tanh(u.unsqueeze(-1) @ self.first.mT + self.bias) @ self.last.mT
-        return self.scale * (torch.roll(u, 1, -1) + torch.roll(u, -1, -1) - 2 * u) + reaction.squeeze(-1)
+        return self.equation.rate(torch, list(self.theta), t, u)
 
 
 @dataclass(frozen=True)
@@ -47,29 +45,23 @@ class Training:
         return made
 
     @cached_property
+    def equation(self) -> AllenCahn:
+        return AllenCahn(self.points, OUTPUTS)
+
+    @property
     def u0(self) -> Tensor:
-        """Waves of several lengths, and a front."""
-        x = torch.arange(self.points, dtype=torch.float64) / self.points
-        waves = sum(torch.sin(2 * torch.pi * k * x + k) / k for k in (1, 2, 3, 5, 8))
-        return 0.3 * waves + 0.5 * torch.where((x > 0.25) & (x < 0.6), 1.0, -1.0)
+        return self.equation.y0
 
-    @cached_property
+    @property
     def times(self) -> Tensor:
-        return torch.linspace(0.0, END, OUTPUTS + 1, dtype=torch.float64)
+        return self.equation.times
 
-    @cached_property
+    @property
     def targets(self) -> Tensor:
-        import proxode
-
-        def f(t: Tensor, u: Tensor) -> Tensor:
-            scale = D * self.points**2
-            return scale * (torch.roll(u, 1) + torch.roll(u, -1) - 2 * u) + 5 * (u - u**3)
-
-        with torch.no_grad():
-            return proxode.odeint(f, self.u0, self.times, rtol=1e-8, atol=1e-8)[1:]
+        return self.equation.targets()
 
     def loss(self, us: Tensor) -> Tensor:
-        return (us[1:] - self.targets).square().mean()
+        return self.equation.loss(us[1:])
 
     @cached_property
     def gradient(self) -> np.ndarray[Any, Any]:
@@ -146,9 +138,7 @@ def diffrax_kvaerno5(points: int) -> Prepare:
     saved = diffrax.SaveAt(ts=jnp.asarray(training.times[1:].numpy()))
 
     def f(t: Any, u: Any, theta: Any) -> Any:
-        first, bias, last = theta
-        reaction = jnp.tanh(u[:, None] @ first.T + bias) @ last.T
-        return model.scale * (jnp.roll(u, 1) + jnp.roll(u, -1) - 2 * u) + reaction[:, 0]
+        return training.equation.rate(jnp, theta, t, u)
 
     def prepare(tol: float) -> Run:
         def loss(theta: Any) -> Any:

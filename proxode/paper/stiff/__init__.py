@@ -1,0 +1,1 @@
+"""Models of stiff equations that are trained through the solver, and what trains them."""
