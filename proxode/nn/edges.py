@@ -2,7 +2,7 @@
 
 `u -> A u` and the inner products of the two ends of every edge are each other's derivatives, so that no derivative of
 any order needs more than these two, and nothing of the size edges times columns is ever made. On Coauthor-CS with 80
-columns that is several times as fast as the message passing of torch_geometric, which makes it; with 16 columns they are
+columns that is several times as fast as the message passing of torch_geometric, which makes it; with 16 they are
 close (`python -m benchmarks.message_passing`).
 """
 
