@@ -69,6 +69,7 @@ class VectorField:
         self.ladder = ["forward", "double_backward"]  # ways to make products, the present one first
         self.last_gain: float | None = None  # what `gain` measured last in this solve
         self._gain_age = 0
+        self.failures = 0  # equations that were not solved with the present way to make products
         self.learned: dict[str, Any] = {}  # what inner solvers keep for the next equation; no value is changed in place
         self.recycled: dict[str, Any] = {}  # the same, but large: no place of a solve keeps a copy
         self.unseen: tuple[float, Tensor] | None = None  # a place where the value of f had no graph, though y had one
@@ -114,12 +115,12 @@ class VectorField:
     @property
     def memory(self) -> tuple[Any, ...]:
         """What was learned from f in this solve and steers the next equations."""
-        return (*self.ladder,), self.last_gain, self._gain_age, dict(self.learned)
+        return (*self.ladder,), self.last_gain, self._gain_age, self.failures, dict(self.learned)
 
     def recall(self, memory: tuple[Any, ...], recycled: dict[str, Any] | None = None) -> None:
         """Be again as when `memory` was taken, so that the same equations are solved in the same way: exactly, or where
         something was recycled that is not given to the tolerance of the solves."""
-        ladder, self.last_gain, self._gain_age, learned = memory
+        ladder, self.last_gain, self._gain_age, self.failures, learned = memory
         self.ladder, self.learned, self.recycled = list(ladder), dict(learned), dict(recycled or {})
 
     def forget(self) -> None:
@@ -294,6 +295,7 @@ class VectorField:
 
     def degrade(self) -> bool:
         """Give up the present way to make products; False if there is no other left."""
+        self.failures = 0
         if self.ladder:
             self.ladder.pop(0)
             return True
