@@ -11,6 +11,7 @@ from problems import Calls, newton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from proxode import solve
 from proxode.inner import INNER, ImplicitEquation, Stop, solve_equation
 from proxode.solution import Stats, Status
 from proxode.structure import Structure
@@ -234,3 +235,26 @@ def test_what_f_raises_comes_out_unchanged(name: str, allowed: int) -> None:
         solve_equation(INNER[name], equation, Y, Stop(1e-15))
         pytest.skip("it needed no more")
     assert caught.value is refusal
+
+
+def test_products_are_doubted_seldom_where_steps_are_merely_too_long() -> None:
+    def f(t: Tensor, y: Tensor) -> Tensor:  # Van der Pol, which a loose tolerance carries into its jumps
+        return torch.stack([y[1], 1000 * (1 - y[0] ** 2) * y[1] - y[0]])
+
+    y0 = torch.tensor([2.0, 0.0], dtype=torch.float64)
+    stats = solve(f, y0, 0.0, 3000.0, method="bdf", inner="newton", rtol=1e-2, atol=1e-2).stats
+    assert stats.n_inner_failed > 16
+    assert 0 < stats.n_jvp <= 2 * stats.n_inner_failed.bit_length()
+
+
+def test_a_term_that_is_hidden_after_many_failures_is_found() -> None:
+    """The doubt is rare by then, and the next one that is due tells."""
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return -(y**3) - COUPLING @ y.detach()
+
+    calls = field(f)
+    calls.failures = 5
+    equation = ImplicitEquation(calls, 0.0, Y, GAMMA)
+    outcomes = [solve_equation(INNER["newton"], equation, Y, Stop(1e-11)).status for _ in range(3)]
+    assert outcomes[0] is not Status.SUCCESS and outcomes[2] is Status.SUCCESS and calls.failures < 8
