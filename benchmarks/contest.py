@@ -48,6 +48,7 @@ class Entry:
     threads: int = 2
     environment: dict[str, str] = field(default_factory=dict)  # of its process
     tolerances: tuple[float, ...] | None = None  # in place of the rules': without those that are known to be too loose
+    follows: bool = False  # to no larger an error than the least of the entries before it
 
     def load(self) -> Prepare:
         module, name = self.where.split(":")
@@ -109,7 +110,8 @@ def contest(entries: Sequence[Entry], rules: Rules, say: Callable[[str], None] =
             contestant = Contestant(entry)
             running.append((contestant, row))
             tolerances = entry.tolerances or rules.tolerances
-            _attempt(contestant, row, rules.seconds + STARTING, "reach", rules.error, tolerances)
+            error = _least(rows[:-1], rules.error) if entry.follows else rules.error
+            _attempt(contestant, row, rules.seconds + STARTING, "reach", error, tolerances)
         for turn in range(rules.turns):
             for contestant, row in running:
                 if row["status"] == "SUCCESS":
@@ -119,6 +121,11 @@ def contest(entries: Sequence[Entry], rules: Rules, say: Callable[[str], None] =
         for contestant, _ in running:
             contestant.close()
     return [_summed(row) for row in rows]
+
+
+def _least(rows: list[Row], otherwise: float | None) -> float | None:
+    """The least error so far."""
+    return min((row["error"] for row in rows if row["status"] == "SUCCESS"), default=otherwise)
 
 
 def _attempt(contestant: Contestant, row: Row, seconds: float, what: str, *arguments: Any) -> None:

@@ -101,17 +101,22 @@ def training(points: int, turns: int, seconds: float, error: float = 1e-3) -> Wo
     return Work(f"allen_cahn_{points}", title, tuple(entries), Rules(error, seconds, turns), tuple(bounds), points)
 
 
-def coauthor(scaled: bool, data_dir: str, turns: int, seconds: float, error: float = 0.03) -> Work:
-    """One gradient of GRAND, with the right side as the paper prints it or halved as in its authors' code."""
+def coauthor(scaled: bool, data_dir: str, turns: int, seconds: float, theirs: float | None = None) -> Work:
+    """One gradient of GRAND, with the right side as the paper prints it or halved as in its authors' code. All to the
+    same error; or torchdiffeq at the tolerance `theirs`, and ours to no larger an error than it has there."""
     where, which = "benchmarks.solve_coauthor", {"scaled": scaled, "data_dir": data_dir}
-    names = {"torchdiffeq odeint": ("torchdiffeq", "odeint"), "torchdiffeq odeint_adjoint":
-             ("torchdiffeq", "odeint_adjoint")}  # fmt: skip
-    entries = [Entry(name, library, f"{where}:gradient", which | {"library": library, "function": function})
-               for name, (library, function) in {OURS: ("proxode", "odeint"), **names}.items()]  # fmt: skip
+    names = {"torchdiffeq odeint": "odeint", "torchdiffeq odeint_adjoint": "odeint_adjoint"}
+    fixed = None if theirs is None else (theirs,)
+    entries = [Entry(name, "torchdiffeq", f"{where}:gradient", which | {"library": "torchdiffeq", "function": function},
+                     tolerances=fixed) for name, function in names.items()]  # fmt: skip
+    own = which | {"library": "proxode", "function": "odeint"}
+    entries.append(Entry(OURS, "proxode", f"{where}:gradient", own, follows=theirs is not None))
     bounds = tuple(Bound(name, "seconds", 1 / 2) for name in names)
-    title = f"Coauthor-CS{', right side halved' if scaled else ''}, one gradient"
-    rules = Rules(error, seconds, turns, (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5))
-    return Work(f"coauthor_{'scaled' if scaled else 'printed'}", title, tuple(entries), rules, bounds)
+    coarse, fine = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5), tuple(10.0 ** (-k / 10) for k in range(20, 51))
+    rules = Rules(0.03, seconds, turns, coarse) if theirs is None else Rules(None, seconds, turns, fine)
+    kind, title = ("scaled", ", right side halved") if scaled else ("printed", "")
+    at, how = ("", "") if theirs is None else (f"_{theirs:.0e}", f", torchdiffeq at {theirs:.0e}")
+    return Work(f"coauthor_{kind}{at}", f"Coauthor-CS{title}{how}, one gradient", tuple(entries), rules, bounds)
 
 
 def oscillators(count: int, tol: float, turns: int, seconds: float) -> Work:
@@ -132,7 +137,8 @@ def all_works(data_dir: str | None = None) -> list[Work]:
     works = [decay(10, 7), decay(100_000, 7), diffusion(128, 2, 400.0)]
     works += [oscillators(512, tol, 3, 120.0) for tol in (1e-3, 1e-6)]
     works += [training(512, 2, 300.0)]
-    works += [coauthor(scaled, data_dir, 3, 120.0) for scaled in (False, True) if data_dir]
+    works += [coauthor(scaled, data_dir, 3, 120.0, theirs) for theirs in (None, 1e-4) for scaled in (False, True)
+              if data_dir]  # fmt: skip
     works += [diffusion(points, 3, 300.0) for points in (1_024, 4_096)]
     works += [scaling(points, 300.0) for points in SCALING]
     return [*works, heat(1_000, 500.0, (1e-3, 3e-4, 1e-4))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,14 @@ def test_each_is_brought_to_the_error_and_takes_its_turns_and_failures_stay(monk
     assert missing["status"] == "FAILED" and "a_library_that_nobody_has" in missing["message"]
     assert worse["status"] == "FAILED" and "down to 0.001 has an error of 0.02: the best was 0.5" in worse["message"]
     assert [text for text in said if "turn" in text] == ["quick: turn 1 of 2", "quick: turn 2 of 2"]
+
+
+def test_one_that_follows_has_no_larger_an_error_than_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "STARTING", 120.0)
+    fixed = replace(entry("quick"), tolerances=(1e-2,))
+    follower = replace(entry("quick"), follows=True)
+    rows = contest.contest([fixed, entry("broken"), follower], Rules(None, 10.0, 1, TOLERANCES))
+    assert [row.get("tol") for row in rows] == [1e-2, None, 1e-2]
 
 
 def test_one_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
