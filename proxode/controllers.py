@@ -68,6 +68,8 @@ class AdaptiveState(NamedTuple):
 ROUNDING = 1e-9
 CONTROLLERS = ("pi", "integral", "paper", "order")
 BIAS, BIAS_UP = 3.0, 6.0  # by which errors at the present order (or a lower), and at a higher, are taken for larger
+TINY = 1e-100
+LONG, CONSTANT = 3, 3.0  # power of h in the error from which a first step is a long one; what it divides by
 STEADY = (1.0, 1.2)  # a multistep method keeps its step where the change would be less
 GROWTH = {2: 2.0, 3: 1.6, 4: 1.4, 5: 1.3}  # of the steps of a multistep method
 
@@ -207,8 +209,15 @@ def trial_length(d0: float, d1: float, span: float) -> float:
 
 
 def first_length(h0: float, d1: float, d2: float, order: int, span: float) -> float:
-    """The first step, where the slope changed at the rate d2 over the length h0."""
+    """The first step, where the slope changed at the rate d2 over the length h0. A step of order two and more costs
+    several evaluations: one that is ten times too short is as dear as one that is rejected."""
     steepest = max(d1, d2)
-    h1 = max(1e-6, h0 * 1e-3) if steepest <= 1e-15 else (0.01 / steepest) ** (1.0 / order)
+    if steepest <= 1e-15:
+        h1 = max(1e-6, h0 * 1e-3)
+    elif order < LONG or d1 == 0.0:
+        h1 = (0.01 / steepest) ** (1.0 / order)
+    else:  # derivatives of all orders grow by this rate; the error of a step is less than that of its power of h
+        rate = d2 / d1
+        h1 = min((CONSTANT * rate / d1) ** (1.0 / order), 1.0) / rate if rate > TINY else math.inf
     h = min(100.0 * h0, h1, span)
     return h if math.isfinite(h) and h > 0.0 else min(1e-6, span)

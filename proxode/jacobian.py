@@ -15,6 +15,7 @@ from torch import Tensor
 LEAST = 32  # unknowns from which it is worth looking for zeros
 WORTH = 4  # rows that a product must make on average
 PROBES = 3  # rows that tell a stencil
+MOST = 64  # entries up to which they may be one: three rows of a graph have more, and tell nothing of the others
 CHUNK = 512  # products in one batched backward pass
 
 
@@ -120,7 +121,7 @@ def stencil(out: Tensor, z: Tensor) -> Pattern | None:
     for probe, row in zip(probes, rows, strict=True):
         offsets |= (row != 0).roll(-probe)
     offsets[0] = True  # all may be zero here and now
-    if int(offsets.sum()) * WORTH > n:
+    if int(offsets.sum()) > min(MOST, n // WORTH):
         return None
     place = torch.arange(n, device=out.device)
     known = _grouped((place[:, None] + offsets.nonzero().reshape(1, -1)) % n)

@@ -25,7 +25,7 @@ from proxode.paper.report import finite
 from proxode.paper.runner import run
 
 GIVEN: dict[str, Any] = {
-    "hidden": [6], "batch": 16, "iterations": 3, "judge_every": 2, "held_out": 20, "clip": 10.0,
+    "hidden": [6], "batch": 16, "iterations": 3, "judge_every": 2, "held_out": 20, "clip": 10.0, "short": {},
 }  # fmt: skip
 SETTING = {"scale": "quick", "seed": 0, "sources": {"moons": GIVEN}}
 
@@ -211,15 +211,37 @@ def outcomes(**changed: dict[str, Any]) -> list[str]:
 
 def test_verdicts() -> None:
     assert outcomes() == [FAILS, HOLDS, HOLDS, FAILS]
-    assert outcomes(paper={"nfe_forward": 50, "nfe_backward": 50})[0] == HOLDS
-    assert outcomes(paper={"nfe_forward": 50})[0] == FAILS  # backward too
-    assert outcomes(bdf3={"nfe_forward": 50, "nfe_backward": 50})[0] == PARTLY
-    assert outcomes(bdf3={"status": "INNER_DIVERGED", "error": None})[:2] == [FAILS, PARTLY]
-    assert outcomes(paper={"error": 1e-2})[1] == FAILS
+    assert outcomes(paper=spent(50, 50))[0] == HOLDS
+    assert outcomes(paper=spent(50, 100))[0] == FAILS  # backward too
+    assert outcomes(bdf3=spent(50, 50))[0] == PARTLY
+    never = spent(50, 50)["history"] | {"judged_at": [], "error": []}
+    assert outcomes(bdf3={"status": "INNER_DIVERGED", "history": never})[:2] == [FAILS, PARTLY]
+    assert outcomes(paper=spent(100, 100, error=1.0))[1] == FAILS
     assert outcomes(bdf2={"status": "INNER_DIVERGED"})[2] == FAILS
     assert outcomes(ours=half(2))[3] == HOLDS
     assert outcomes(ours=half(1.5))[3] == FAILS
     assert outcomes(ours=half(2) | {"history": half(2)["history"] | {"held_out": [2.0, 1.5]}})[3] == FAILS
+
+
+def spent(forward: float, backward: float, error: float = 0.1) -> dict[str, Any]:
+    return {"history": {"nfe_forward": [forward] * 4, "nfe_backward": [backward] * 4, "seconds": [1.0] * 4,
+                        "judged_at": [2, 4], "held_out": [2.0, 1.0], "error": [error, error]}}  # fmt: skip
+
+
+def test_a_shorter_training_is_compared_over_its_own_iterations() -> None:
+    """Evaluations and errors grow as a flow learns."""
+    grown = spent(100, 100)["history"] | {"nfe_forward": [100, 100, 900, 900], "error": [0.1, 9.0]}
+    short = {name: values[: 1 if name in ("judged_at", "held_out", "error") else 2]
+             for name, values in spent(80, 50, 0.2)["history"].items()}  # fmt: skip
+    brief = {"iterations": 2, "history": short}
+    assert outcomes(rival={"history": grown}, paper=brief)[:2] == [FAILS, HOLDS]
+    assert outcomes(rival={"history": grown}, paper=brief | {"history": short | {"error": [0.4]}})[1] == FAILS
+
+
+def test_some_solvers_train_for_fewer_iterations() -> None:
+    setting = {**SETTING, "sources": {"moons": GIVEN | {"short": {"bosh3 1e-2": 1}}}}
+    task = next(task for task in experiment_of("cnf").tasks(setting) if task.key["solver"] == "bosh3 1e-2")
+    assert task.make(Watch())["iterations"] == 1
 
 
 def half(by: float) -> dict[str, Any]:

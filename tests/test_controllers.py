@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from proxode.controllers import Adaptive, AdaptiveState, FixedGrid, Outcome
+import proxode
+from proxode.controllers import Adaptive, AdaptiveState, FixedGrid, Outcome, first_length
 from proxode.loop import integrate
 from proxode.methods import Method, Step
 from proxode.problem import make_problem
@@ -214,3 +217,33 @@ def test_the_limit_of_steps_counts_rejected_ones() -> None:
     assert solution.status is Status.MAX_STEPS
     assert solution.stats.n_steps == 7 == len(stub.tried)
     assert solution.stats.n_rejected == 1
+
+
+@pytest.mark.parametrize("method", ["bosh3", "dopri5", "tsit5"])
+@pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("rate", [1e-3, 1.0, 1e4])
+def test_the_first_step_is_neither_rejected_nor_far_too_short(method: str, tol: float, rate: float) -> None:
+    """On any scale of time: a first step that is a tenth of the second costs as much as one that is rejected."""
+    lengths: list[float] = []
+
+    class Decay(torch.nn.Module):
+        def forward(self, t: Tensor, y: Tensor) -> Tensor:
+            return -rate * y
+
+        def callback_step(self, t: Tensor, y: Tensor, dt: Tensor) -> None:
+            lengths.append(float(dt))
+
+    y0 = torch.ones(3, dtype=torch.float64)
+    stats = proxode.solve(Decay(), y0, 0.0, 5.0 / rate, method=method, rtol=tol, atol=tol).stats
+    assert stats.n_rejected == 0 and 0.2 * lengths[1] < lengths[0] < 2.0 * lengths[1]
+
+
+@given(
+    h0=st.floats(1e-300, 1e300), d1=st.floats(0.0, math.inf), d2=st.floats(0.0, math.inf), order=st.integers(2, 8),
+    span=st.floats(1e-300, 1e300),
+)  # fmt: skip
+@example(h0=1.0, d1=1e-200, d2=1e200, order=6, span=1.0)
+@example(h0=1.0, d1=1e200, d2=1e-120, order=3, span=1.0)
+def test_a_first_step_is_a_step_whatever_f_is_like(h0: float, d1: float, d2: float, order: int, span: float) -> None:
+    h = first_length(h0, d1, d2, order, span)
+    assert 0.0 < h <= span

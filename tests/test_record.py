@@ -208,7 +208,7 @@ def test_odeint_adjoint_has_the_values_and_the_gradients_of_odeint(method: str) 
         results.append([y.detach(), *torch.autograd.grad(y.square().sum(), [y0, t, *f.parameters()])])
     (y, *gradients), (same, *others) = results
     assert_close(same, y, rtol=1e-12, atol=1e-12)
-    off = {1: 0.5, 2: 6e-3, 3: 1.5e-3}.get(METHODS[method].order, 3e-4)
+    off = {1: 0.5, 2: 6e-3, 3: 1.5e-3}.get(METHODS[method].order, 5e-4)
     for ours, exact in zip(others, gradients, strict=True):
         assert_close(ours, exact, rtol=0.0, atol=off * float(exact.abs().max()))
 

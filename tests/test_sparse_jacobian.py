@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import proxode
+from proxode import jacobian
 from proxode.jacobian import WORTH, Compressed, pattern_of
 from proxode.paper.diffusion import Diffusion, density
 from proxode.solution import Stats
@@ -84,6 +85,15 @@ def test_a_pattern_that_three_rows_do_not_tell_is_learned_from_the_whole_matrix(
     assert first >= 48
     assert same(calls.jacobian(0.0, 2 * y), exact(f, 2 * y))
     assert calls.stats.n_jac - first <= 9
+
+
+def test_a_graph_is_no_stencil_and_that_is_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows have more entries than any stencil: to group them all would take longer than the solve."""
+    n, degree = 2_000, 30
+    neighbours = torch.randint(0, n, (n, degree), generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(jacobian, "_grouped", lambda columns: pytest.fail("the rows were grouped"))
+    calls = field(lambda t, y: y[neighbours].mean(1) - y, numbers(n))
+    assert not calls.has_stencil(0.0, numbers(n)) and calls.stats.n_jac == jacobian.PROBES
 
 
 @pytest.mark.parametrize("row", [0, 17, 63])

@@ -119,6 +119,33 @@ def test_the_gradients_of_all_solvers_agree(name: str) -> None:
     torch.testing.assert_close(found["ours"][1], found["steps"][1], rtol=2e-3, atol=1e-4 * size)
 
 
+def test_the_gradient_of_robertsons_loss_is_that_of_differences_by_scipy() -> None:
+    """An explicit solve does not get through it; Radau does, piece by piece, and knows nothing of ours."""
+    from scipy.integrate import solve_ivp
+
+    tight = copy.copy(model("robertson"))
+    tight.tol = 1e-8  # type: ignore[misc]
+    parameters = Parameters(tight.parameters(0))
+    cost = Ours(tight)(parameters, 0.0, 60.0)
+    start = [p.detach().clone() for p in parameters.theta]
+    along = [torch.randn(p.shape, generator=torch.Generator().manual_seed(1), dtype=p.dtype) for p in start]
+
+    def loss(shift: float) -> float:
+        theta, ends = [p + shift * d for p, d in zip(start, along, strict=True)], []
+        for y0, piece in zip(tight.y0, tight.pieces, strict=True):  # type: ignore[arg-type]
+
+            def f(t: float, y: Any, piece: torch.Tensor = piece) -> Any:
+                return tight.rate(torch, theta, torch.tensor(t), torch.from_numpy(y), piece, 0.0).numpy()
+
+            found = solve_ivp(f, (0.0, 1.0), y0.numpy(), "Radau", tight.times[1:].numpy(), rtol=1e-9, atol=1e-12)
+            ends.append(torch.from_numpy(found.y.T))
+        return float(tight.loss(torch.stack(ends, 1)))
+
+    assert cost.loss == pytest.approx(loss(0.0), rel=1e-6)
+    slope = sum(float((p.grad * d).sum()) for p, d in zip(parameters.theta, along, strict=True))  # type: ignore[operator]
+    assert slope == pytest.approx((loss(1e-4) - loss(-1e-4)) / 2e-4, rel=1e-4)
+
+
 def test_diffrax_gives_the_same_gradient() -> None:
     """Of the model with pieces, which it solves one by one; compiling takes seconds."""
     pytest.importorskip("diffrax")

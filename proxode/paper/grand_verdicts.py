@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from .experiment import FAILS, HOLDS, PARTLY, UNKNOWN, Claim, Report, Row, Verdict, judged
 from .grand import SOLVERS
@@ -42,17 +43,26 @@ def verdicts(report: Report) -> list[Verdict]:
     return [judge(found, report) for judge in judges]
 
 
+def solvers_of(seed: int, setting: dict[str, Any]) -> list[str]:
+    """Those that train with this seed: some do so only with the first."""
+    first = seed == setting["seeds"][0]
+    return [name for name in setting["solvers"] if first or name not in setting["once"]]
+
+
 def whole_seeds(report: Report) -> list[int]:
     setting = report["setting"]
-    expected = len(setting["variants"]) * len(setting["solvers"])
     made = [row["training_seed"] for row in report["rows"]]
-    return [seed for seed in setting["seeds"] if made.count(seed) == expected]
+    variants = len(setting["variants"])
+    return [seed for seed in setting["seeds"] if made.count(seed) == variants * len(solvers_of(seed, setting))]
 
 
-def words(report: Report) -> str:
+def words(report: Report, *, papers: bool = False) -> str:
+    """`papers`: the claim is about solvers some of which train with the first seed only."""
     setting, seeds = report["setting"], whole_seeds(report)
-    count = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
-    return f"{setting['graph']}, {setting['epochs']} epochs, T = {setting['t1']:g}, {count}"
+    count = 1 if papers and setting["once"] else len(seeds)
+    said = f"{setting['graph']}, {setting['epochs']} epochs, T = {setting['t1']:g}, {count} seed{'s' * (count > 1)}"
+    short = ", ".join(f"{name} {epochs} epochs" for name, epochs in setting["short"].items())
+    return f"{said} ({short})" if papers and short else said
 
 
 def mean(rows: Sequence[Row], *names: str) -> float | None:
@@ -92,14 +102,15 @@ def _fewer(found: Found, report: Report) -> Verdict:
         said.append(f"{variant}: {listed}")
     pairs = f"At most half in {sum(parts)} of {len(parts)} pairs."
     measured = f"NFE forward + backward per epoch, {'; '.join(said)}. {pairs}"
-    return Verdict(FEWER, words(report), measured, judged(parts))
+    return Verdict(FEWER, words(report, papers=True), measured, judged(parts))
 
 
 def _converge(found: Found, report: Report) -> Verdict:
-    """Against the best of the adaptive solvers that came to the end."""
+    """Against the best of the adaptive solvers that came to the end, by those that were to train as long."""
     parts, said = [], []
+    whole_way = {key: rows for key, rows in found.items() if key[1] not in report["setting"]["short"]}
     for variant in report["setting"]["variants"]:
-        papers, others = (_of_group(found, group, variant) for group in ("paper", "adaptive"))
+        papers, others = (_of_group(whole_way, group, variant) for group in ("paper", "adaptive"))
         whole = [rows for rows in others.values() if ended(rows)]
         best = max((mean(rows, "validation") or 0.0 for rows in whole), default=None)
         loss = min((mean(rows, "loss") or 0.0 for rows in whole), default=None)
@@ -113,7 +124,7 @@ def _converge(found: Found, report: Report) -> Verdict:
         listed = ", ".join(f"{name} {_quality(rows)}" for name, rows in (papers | others).items())
         said.append(f"{variant}: {listed}")
     measured = f"Validation accuracy (last loss), {'; '.join(said)}."
-    return Verdict(CONVERGE, words(report), measured, judged(parts))
+    return Verdict(CONVERGE, words(report, papers=True), measured, judged(parts))
 
 
 def _quality(rows: Sequence[Row]) -> str:
@@ -137,8 +148,8 @@ def _step(found: Found, report: Report) -> Verdict:
         for variant in report["setting"]["variants"]
     ]
     measured = f"Relative error of u(T), {'; '.join(said)}."
-    return Verdict(STEP, words(report), measured, judged([errors[key] is not None and (errors[key] or 0) <= 1e-3
-                                                          for key in errors]))  # fmt: skip
+    small = [value is not None and value <= 1e-3 for value in errors.values()]
+    return Verdict(STEP, words(report, papers=True), measured, judged(small))
 
 
 def _half(found: Found, report: Report) -> Verdict:

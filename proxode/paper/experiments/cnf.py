@@ -41,7 +41,7 @@ class CNFs(Experiment):
     scales: ClassVar[Scales] = {
         "quick": {"sources": {
             "pinwheel": {"hidden": [32, 32], "batch": 128, "iterations": 8, "judge_every": 4, "held_out": 200,
-                         "clip": 10.0},
+                         "clip": 10.0, "short": {}},
         }},
         "full": {"sources": {
             "pinwheel": {"hidden": [64, 64, 64], "batch": 512, "iterations": 2000, "judge_every": 50,
@@ -105,13 +105,16 @@ class CNFs(Experiment):
 def _task(name: str, label: str, setting: dict[str, Any], data_dir: Path | None) -> Task:
     def make(watch: Watch) -> Row:
         given = setting["sources"][name]
+        given = given | {"iterations": given["short"].get(label, given["iterations"])}
         return train(_source(name, _frozen(given), data_dir), label, given, setting["seed"], watch)
 
     return Task({"data": name, "solver": label}, make)
 
 
 def _frozen(given: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in given.items())
+    """What the data and the flow depend on."""
+    used = {key: given[key] for key in ("hidden", "images", "pool") if key in given}
+    return tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in used.items())
 
 
 @cache
@@ -145,6 +148,19 @@ def until(row: Row, goal: float) -> tuple[float, float] | None:
     return None
 
 
+def _over(row: Row, base: Row, name: str) -> float:
+    """Of a training over that of another, in the iterations that both have."""
+    n = min(row["iterations"], base["iterations"])
+    return float(sum(row["history"][name][:n]) / sum(base["history"][name][:n]))
+
+
+def _errors(row: Row, base: Row) -> tuple[float | None, float | None]:
+    """Of both, after the last iteration at which both were judged."""
+    own, theirs = (dict(zip(r["history"]["judged_at"], r["history"]["error"], strict=True)) for r in (row, base))
+    last = max((at for at in own if at in theirs), default=None)
+    return (None, None) if last is None else (own[last], theirs[last])
+
+
 def _half(rows: Rows, names: list[str]) -> Verdict:
     parts, words = [], []
     for name in names:
@@ -155,7 +171,7 @@ def _half(rows: Rows, names: list[str]) -> Verdict:
                 parts.append(False)
                 words.append(f"{name} {label}: {row['status'].lower()} after {row['iterations']} iterations")
                 continue
-            ways = [row[f"nfe_{way}"] / base[f"nfe_{way}"] for way in ("forward", "backward")]
+            ways = [_over(row, base, f"nfe_{way}") for way in ("forward", "backward")]
             parts.append(max(ways) <= ABOUT_HALF)
             words.append(f"{name} {label}: {ways[0]:.2f} and {ways[1]:.2f}")
     measured = f"NFE over those of DOPRI5 at 1e-5, forward and backward: {'; '.join(words)}."
@@ -169,9 +185,8 @@ def _half(rows: Rows, names: list[str]) -> Verdict:
 def _consistent(rows: Rows, names: list[str]) -> Verdict:
     parts, words = [], []
     for name in names:
-        base = rows[name, REFERENCE]["error"]
         for label in BDFS:
-            error = rows[name, label]["error"]
+            error, base = _errors(rows[name, label], rows[name, REFERENCE])
             parts.append(error is not None and base is not None and error <= LIKE * base)
             words.append(f"{name} {label} {scientific(error)} ({scientific(base)})")
     measured = f"Error of z at the end of training (that of DOPRI5 at 1e-5): {', '.join(words)}."
