@@ -229,7 +229,7 @@ def test_the_runner_makes_the_report_and_every_part_of_it_is_shown(tmp_path: Pat
     experiment = experiment_of("stiff")
     setting = {"scale": "quick", "seed": 0, **TINY, "steps": 1, "rival_steps": 1, "seconds_per_step": 0.01}
     made = run(experiment, setting, tmp_path)
-    assert made["status"] == "complete" and len(made["rows"]) == 10
+    assert made["status"] == "complete" and len(made["rows"]) == 11
     for stop in (1, 5, 10):
         part = {**made, "rows": made["rows"][:stop]}
         assert all(len(row) == len(table.heads) for table in experiment.tables(part) for row in table.rows)
@@ -251,6 +251,7 @@ def outcomes(steps: int = 3, diffrax: float | None = None, **rivals: Any) -> lis
         losses = [] if stopped else [1.0, rivals.get("ours", 1e-4) if row["method"] in OURS else 1e-4, 1e-4][:count]
         row |= {"status": "STOPPED" if stopped else "SUCCESS", "steps": len(losses), "message": "",
                 "first_loss": 1.0 if losses else None, "last_loss": losses[-1] if losses else None,
+                "tight_loss": rivals.get("tight", losses[-1] if losses else None),
                 "seconds": (each or 0.0) * len(losses), "seconds_last": rivals.get("seconds_last", 70.0),
                 "history": {"loss": losses, "seconds": [each] * len(losses)}}  # fmt: skip
     return [verdict.outcome for verdict in experiment_of("stiff").verdicts(made)]
@@ -259,6 +260,8 @@ def outcomes(steps: int = 3, diffrax: float | None = None, **rivals: Any) -> lis
 def test_verdicts() -> None:
     assert outcomes() == [HOLDS, UNKNOWN, UNKNOWN]
     assert outcomes(steps=100)[2] == HOLDS
+    assert outcomes(steps=100, tight=0.01)[2] == FAILS  # small only in the eyes of its own solver
+    assert outcomes(steps=100, tight=None)[2] == FAILS
     assert outcomes(robertson=40.0)[0] == PARTLY
     assert outcomes(robertson=40.0, allen_cahn=40.0, van_der_pol=40.0)[0] == FAILS
     assert outcomes(robertson=None)[0] == HOLDS  # stopped in its first step, after 70 seconds

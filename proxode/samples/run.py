@@ -29,7 +29,7 @@ class Way(NamedTuple):
 
 
 def way_of(method: Any) -> Way:
-    if method == "auto":
+    if method is None or method == "auto":
         return Way(PAIRS["dopri5"], MAX_ORDER)
     if isinstance(method, str) and method in PAIRS:
         return Way(PAIRS[method], 0)

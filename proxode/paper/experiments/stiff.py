@@ -62,6 +62,7 @@ class Stiff(Experiment):
             "models": {name: make(**setting[name]).title for name, make in MODELS.items()},
             "training": f"{setting['steps']} steps of Adam with a cosine schedule, float64, one start for all methods",
             "loss": "mean of the squared errors at the data, each in units of the size of its component",
+            "tight_loss": "the loss of the weights at the end, by a solve at 1e-6",
             "tolerances": {name: MODELS[name].tol for name in MODELS},  # type: ignore[attr-defined]
             "seconds": "of the training steps; compiling (diffrax) is not in them, and is given by itself",
             "NFE": "evaluations of f and Jacobian products, forward and backward; diffrax does not count them",
@@ -72,10 +73,12 @@ class Stiff(Experiment):
         return [_task(name, method, setting) for name in MODELS for method in methods(name, setting)]
 
     def tables(self, report: Report) -> list[Table]:
-        heads = ["model", "method", "", "steps", "first loss", "last loss", "NFE per step", "s per step", "s"]
+        heads = ["model", "method", "", "steps", "first loss", "last loss", "by a tight solve", "NFE per step",
+                 "s per step", "s"]  # fmt: skip
         cells = [
             [row["model"], row["method"], row["status"].lower(), str(row["steps"]), scientific(row["first_loss"]),
-             scientific(row["last_loss"]), whole(_each(row, "nfe")), _seconds(row), f"{row['seconds']:.1f}"]
+             scientific(row["last_loss"]), scientific(row.get("tight_loss")), whole(_each(row, "nfe")),
+             _seconds(row), f"{row['seconds']:.1f}"]
             for row in report["rows"]
         ]  # fmt: skip
         return [Table("trainings of stiff models", heads, cells, words=3)]
@@ -95,7 +98,7 @@ class Stiff(Experiment):
 
 def methods(name: str, setting: dict[str, Any]) -> list[str]:
     """Those that train a model: steps from datum to datum make sense where the data were laid out for them."""
-    ours = OURS if name == "van_der_pol" else OURS[:1]
+    ours = OURS[:1] if name == "allen_cahn" else OURS
     return [*ours, *EXPLICIT, *([DIFFRAX] if name in setting["diffrax"] else [])]
 
 
@@ -193,10 +196,10 @@ def _learned(rows: Rows, setting: dict[str, Any]) -> Verdict:
     best = {}
     for name in MODELS:
         ends = [rows[name, method] for method in OURS if (name, method) in rows]
-        losses = [row["last_loss"] for row in ends if row["last_loss"] is not None]
+        losses = [row["tight_loss"] for row in ends if row.get("tight_loss") is not None]
         best[name] = math.sqrt(min(losses)) if losses else math.inf
     words = ", ".join(f"{name} {100 * error:.2g}%" for name, error in best.items())
-    measured = f"Root of the last loss, in units of the data: {words}, after {setting['steps']} steps."
+    measured = f"Root of the loss by a tight solve, in units of the data: {words}, after {setting['steps']} steps."
     if setting["steps"] < ENOUGH:
         return Verdict(LEARNED, _words(setting), measured + " Too few to say.", UNKNOWN)
     return Verdict(LEARNED, _words(setting), measured, judged([error <= FIT for error in best.values()]))

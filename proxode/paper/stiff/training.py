@@ -13,7 +13,7 @@ from ... import SolverError
 from ..experiment import Row, Watch
 from ..training import CheckpointError, Training
 from .diffrax_gradient import Diffrax
-from .gradients import Gradient, Ours, Stopped, Torchdiffeq
+from .gradients import Gradient, Ours, Stopped, Torchdiffeq, tight_loss
 from .model import Model, Parameters
 
 GRADIENTS: dict[str, Callable[[Model], Gradient]] = {
@@ -81,7 +81,8 @@ def train(model: Model, method: str, limits: Limits, seed: int, watch: Watch) ->
         more["seconds_last"] = time.perf_counter() - begin - sum(row["seconds"] for row in training.history)
     shown = training.history and isinstance(gradient, Ours)
     curves = model.curves([value.detach() for value in parameters.theta]) if shown else {}
-    return _row(training.history, status, message, more | {"curves": curves})
+    judged = tight_loss(model, parameters) if training.history else None
+    return _row(training.history, status, message, more | {"curves": curves, "tight_loss": judged})
 
 
 class _Diverged(RuntimeError):
