@@ -214,6 +214,8 @@ def test_auto_is_compared_with_the_better_of_those_that_are_right() -> None:
     (line,) = auto_switching.compared(found)
     assert (line["better"], line["ratio"], line["did"]) == ("bdf", 1.2, "dopri5 from 0, bdf from 0.125")
     auto_switching.table(found, [line])
+    far = [row("dopri5", 10, 900.0), row("bdf", 5, 1000.0), row("auto", 11, 300.0)]  # an orbit: all are off
+    assert [(line["better"], line["ratio"]) for line in auto_switching.compared(far)] == [("dopri5", 1.1)]
 
 
 def test_the_crossing_is_the_last_size_of_an_unbroken_row() -> None:
