@@ -272,3 +272,9 @@ def test_bad_input_names_the_argument(name: str) -> None:
     given = {"func": lambda t, y: -y, "y0": torch.ones(2, 1, dtype=torch.float64), "t0": 0.0, "t1": 1.0, **kwargs}
     with pytest.raises(error, match=says):
         proxode.solve(given.pop("func"), given.pop("y0"), given.pop("t0"), given.pop("t1"), per_sample=True, **given)
+
+
+def test_no_method_is_the_default_one() -> None:
+    f, y0 = (lambda t, y: -y), torch.ones(2, 3, dtype=torch.float64)
+    runs = [proxode.solve(f, y0, 0.0, 1.0, per_sample=True, method=method) for method in (None, "auto")]
+    assert torch.equal(runs[0].ys, runs[1].ys)
