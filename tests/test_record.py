@@ -202,13 +202,14 @@ def test_the_end_of_a_dense_solution_may_be_asked_for_in_float32() -> None:
 def test_odeint_adjoint_has_the_values_and_the_gradients_of_odeint(method: str) -> None:
     """Its gradients are those of the solution and not of the steps: they agree as well as the steps do with it."""
     results = []
+    rtol = 1e-5 if METHODS[method].order > 3 else 1e-4
     for odeint in (proxode.odeint, proxode.odeint_adjoint):
         f, y0, t = Counted(), Y0.clone().requires_grad_(), T.clone().requires_grad_()
-        y = odeint(f, y0, t, method=method, options=steps(method, 0.05), rtol=1e-4)
+        y = odeint(f, y0, t, method=method, options=steps(method, 0.05), rtol=rtol)
         results.append([y.detach(), *torch.autograd.grad(y.square().sum(), [y0, t, *f.parameters()])])
     (y, *gradients), (same, *others) = results
     assert_close(same, y, rtol=1e-12, atol=1e-12)
-    off = {1: 0.5, 2: 6e-3, 3: 1.5e-3}.get(METHODS[method].order, 5e-4)
+    off = {1: 0.5, 2: 6e-3, 3: 1.5e-3}.get(METHODS[method].order, 3e-4)
     for ours, exact in zip(others, gradients, strict=True):
         assert_close(ours, exact, rtol=0.0, atol=off * float(exact.abs().max()))
 

@@ -146,6 +146,19 @@ def test_the_gradient_of_robertsons_loss_is_that_of_differences_by_scipy() -> No
     assert slope == pytest.approx((loss(1e-4) - loss(-1e-4)) / 2e-4, rel=1e-4)
 
 
+def test_a_training_is_judged_by_a_tight_solve_and_not_by_its_own() -> None:
+    few = Robertson(pieces=2, length=2, width=3)  # steps of two and a half decades
+    row = train(few, "proxode bdf2", LIMITS._replace(most_steps=1), 0, Watch())
+    theta = Parameters(few.parameters(0))
+    before = gradients.tight_loss(few, theta)
+    ys = proxode.odeint(Field(few, theta, 0.0, 60.0, count=False), few.y0, few.times, rtol=1e-9, atol=1e-9)
+    assert before == pytest.approx(float(few.loss(ys[1:]).detach()), rel=1e-4)
+    assert before != pytest.approx(row["first_loss"], rel=1e-3) and row["tight_loss"] != row["last_loss"]
+
+    few.rate = lambda *_: few.y0 * math.nan  # type: ignore[method-assign]
+    assert gradients.tight_loss(few, theta) is None
+
+
 def test_diffrax_gives_the_same_gradient() -> None:
     """Of the model with pieces, which it solves one by one; compiling takes seconds."""
     pytest.importorskip("diffrax")
