@@ -69,7 +69,8 @@ ROUNDING = 1e-9
 CONTROLLERS = ("pi", "integral", "paper", "order")
 BIAS, BIAS_UP = 3.0, 6.0  # by which errors at the present order (or a lower), and at a higher, are taken for larger
 TINY = 1e-100
-LONG, CONSTANT = 3, 3.0  # power of h in the error from which a first step is a long one; what it divides by
+LONG, CONSTANT = 3, 3.0  # power of h in the error from which a first step is a long one; what it divides by, for that
+REACH = 0.1  # part of a step by which it becomes longer, if that takes it to the end: safety factors allow for that
 STEADY = (1.0, 1.2)  # a multistep method keeps its step where the change would be less
 GROWTH = {2: 2.0, 3: 1.6, 4: 1.4, 5: 1.3}  # of the steps of a multistep method
 
@@ -218,6 +219,6 @@ def first_length(h0: float, d1: float, d2: float, order: int, span: float) -> fl
         h1 = (0.01 / steepest) ** (1.0 / order)
     else:  # derivatives of all orders grow by this rate; the error of a step is less than that of its power of h
         rate = d2 / d1
-        h1 = min((CONSTANT * rate / d1) ** (1.0 / order), 1.0) / rate if rate > TINY else math.inf
+        h1 = min((CONSTANT * (order - LONG + 1) * rate / d1) ** (1.0 / order), 1.0) / rate if rate > TINY else math.inf
     h = min(100.0 * h0, h1, span)
     return h if math.isfinite(h) and h > 0.0 else min(1e-6, span)

@@ -63,10 +63,10 @@ def prepare(
 def _for_dtype(method: Method, y0: Any) -> Method:
     """`auto` without the part that solves equations, for states on which none can be solved."""
     parts = y0 if isinstance(y0, tuple) else (y0,)
-    known = isinstance(method, Auto) and parts and all(isinstance(part, Tensor) for part in parts)
-    if known and torch.cat([part.reshape(-1)[:0] for part in parts]).dtype not in IMPLICIT_DTYPES:
-        return method.fine  # type: ignore[attr-defined]
-    return method
+    if not isinstance(method, Auto) or not parts or not all(isinstance(part, Tensor) for part in parts):
+        return method
+    known = torch.cat([part.reshape(-1)[:0] for part in parts]).dtype in IMPLICIT_DTYPES
+    return method if known else method.explicit_part
 
 
 def check_options(caller: str, options: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from .banded import Layout, layout_of
 from .compiled import Compiled, serves
 from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
 from .norms import dot, rms_norm
+from .reuse import Returned
 from .solution import Stats
 from .spares import Spares
 from .structure import Structure, check_output
@@ -73,7 +74,7 @@ class VectorField:
         self.learned: dict[str, Any] = {}  # what inner solvers keep for the next equation; no value is changed in place
         self.recycled: dict[str, Any] = {}  # the same, but large: no place of a solve keeps a copy
         self.unseen: tuple[float, Tensor] | None = None  # a place where the value of f had no graph, though y had one
-        self._last: tuple[Tensor, int] | None = None  # the last value and its version, to notice a reused buffer
+        self._returned = Returned()
         self.spares = Spares()
         self.compiled: Compiled | None = None  # func, where the user wants that
         self._autocast = autocast_state()  # of the solve; backward may run outside of the block
@@ -156,21 +157,9 @@ class VectorField:
     def _flat_output(self, out: Any, y: Tensor) -> Tensor:
         check_output(out, self.structure, y)
         if not self.structure.is_tuple:
-            self._guard_buffer(out)
+            self._returned.check(out)
         flat = self.structure.flatten(out)
         return flat if flat.dtype == y.dtype else flat.to(y.dtype)
-
-    def _guard_buffer(self, out: Tensor) -> None:
-        try:
-            here, version = out.data_ptr(), out._version
-        except RuntimeError:  # a tensor of torch.func or of inference mode has none
-            return
-        if self._last is not None and self._last[0].data_ptr() == here and self._last[1] != version:
-            raise ValueError(
-                "func wrote its result into a tensor that it had returned before: it must return a new tensor "
-                "each time, for the solver keeps the values of several calls"
-            )
-        self._last = (out.detach() if out.requires_grad else out, version)
 
     # Products with the Jacobian df/dy
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .controllers import Adaptive, Controller, Outcome, first_step
+from .controllers import REACH, Adaptive, Controller, Outcome, first_step
 from .inner import Solve
 from .methods.base import Method, Step
 from .norms import tolerance_scale
@@ -18,7 +18,7 @@ from .solution import Failure, Status
 from .vector_field import Time, number
 
 UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
-NEARLY = 1e-9  # part of a step below which the rest of the way to a stop is not worth a step of its own
+NEARLY = 1e-9  # part of a step below which the rest of the way to a point of a grid is rounding
 STANDING = ("t", "y", "history", "t1", "state", "order")
 
 
@@ -84,7 +84,9 @@ class Walk:
     def ahead(self, until: Time | None = None) -> Time:
         """Where the next step is to end: at most at `until`, if it is given."""
         stop = self.stops[0] if until is None or number(until) > number(self.stops[0]) else until
-        return _not_beyond(self.t, self.t1, stop) if self.controller.retries or until is not None else self.t1
+        if isinstance(self.controller, Adaptive):
+            return _not_beyond(self.t, self.t1, stop, self.controller.max_step)
+        return self.t1 if until is None else _not_beyond(self.t, self.t1, stop, 0.0)
 
     def step(self, until: Time | None = None) -> Step | Failure:
         """The next step that is accepted, after as many as are rejected, or why there is none."""
@@ -157,10 +159,12 @@ def _first_step(problem: Problem, power: int, controller: Controller, slope: Ten
     return first_step(problem.f, number(t0), problem.y0.detach(), slope.detach(), power, rtol, atol, problem.norm, span)
 
 
-def _not_beyond(t: Time, t1: Time, stop: Time) -> Time:
-    """t1, or the stop if the step would cross it or all but reach it."""
+def _not_beyond(t: Time, t1: Time, stop: Time, longest: float) -> Time:
+    """t1; or the stop, if the step would cross it, or reach it if it were a little longer (not than `longest`): what is
+    left then would take a step of its own."""
     h = number(t1) - number(t)
-    return stop if number(t1) + NEARLY * h >= number(stop) else t1
+    more = max(NEARLY * h, min(REACH * h, longest - h))
+    return stop if number(t1) + more >= number(stop) else t1
 
 
 def _short(t: Time, t1: Time, planned: Time) -> bool:

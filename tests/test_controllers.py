@@ -90,6 +90,27 @@ def test_the_integral_controller_goes_where_the_last_error_says() -> None:
     assert ends(stub) == pytest.approx([0.1, 0.19, 0.28, 0.37, 0.4])
 
 
+@pytest.mark.parametrize("end, steps", [(0.309, [0.1, 0.2, 0.309]), (0.311, [0.1, 0.2, 0.3, 0.311])])
+def test_a_step_that_nearly_reaches_the_end_does_reach_it(end: float, steps: list[float]) -> None:
+    """Within a tenth of it, unless it may not be as long; a grid that is given stays as it is."""
+    error = 0.9**2  # what keeps the step
+    stub = Stub(lambda t0, h: error)
+    run(stub, Adaptive("integral", first_step=0.1), [0.0, end])
+    assert ends(stub) == pytest.approx(steps)
+    limited = Stub(lambda t0, h: error)
+    run(limited, Adaptive("integral", first_step=0.1, max_step=0.1), [0.0, end])
+    assert ends(limited) == pytest.approx([0.1, 0.2, 0.3, end])
+    on_grid = Stub(lambda t0, h: error)
+    run(on_grid, FixedGrid((0.0, 0.1, 0.2, 0.3, end)), [0.0, end])
+    assert ends(on_grid) == pytest.approx([0.1, 0.2, 0.3, end])
+
+
+def test_a_step_that_nearly_reaches_a_mark_does_reach_it() -> None:
+    stub = Stub(lambda t0, h: 0.9**2)
+    run(stub, Adaptive("integral", first_step=0.1), [0.0, 0.405], step_t=torch.tensor([0.205], dtype=torch.float64))
+    assert ends(stub) == pytest.approx([0.1, 0.205, 0.31, 0.405])
+
+
 def test_a_rejected_step_is_tried_again_shorter_and_the_next_does_not_grow() -> None:
     stub = Stub(lambda t0, h: 9.0 if t0 == 0 and h > 0.2 else 1e-6)
     solution = run(stub, Adaptive("integral", first_step=0.3), [0.0, 10.0])
@@ -219,7 +240,7 @@ def test_the_limit_of_steps_counts_rejected_ones() -> None:
     assert solution.stats.n_rejected == 1
 
 
-@pytest.mark.parametrize("method", ["bosh3", "dopri5", "tsit5"])
+@pytest.mark.parametrize("method", ["bosh3", "ralston4", "dopri5", "tsit5"])
 @pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
 @pytest.mark.parametrize("rate", [1e-3, 1.0, 1e4])
 def test_the_first_step_is_neither_rejected_nor_far_too_short(method: str, tol: float, rate: float) -> None:

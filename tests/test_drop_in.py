@@ -222,6 +222,19 @@ def test_an_f_that_reuses_its_output_buffer_is_refused(method: str) -> None:
 
 
 @trio
+def test_an_f_that_returns_views_of_one_buffer_is_refused(method: str) -> None:
+    """The value itself is not held: only its memory is known."""
+    buffer = torch.empty_like(Y0)
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        buffer.copy_(-y)
+        return buffer.view_as(y)
+
+    with pytest.raises(ValueError, match="new tensor"):
+        proxode.odeint(f, Y0, T, method=method, options=steps(method))
+
+
+@trio
 def test_a_constant_f_and_an_f_that_returns_its_input_are_fine(method: str) -> None:
     constant = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
     y = proxode.odeint(lambda t, y: constant, Y0, T, method=method, options=steps(method))

@@ -18,6 +18,7 @@ SPECIAL = {
     **{(name, "logistic"): (200, 400) for name in FIFTH},
     **{(name, "swinging"): (50, 100) for name in FIFTH},
     ("tsit5", "swinging"): (60, 120),
+    ("ralston4", "logistic"): (400, 800),
 }
 
 

@@ -17,16 +17,17 @@ def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def move(s: Tensor, q: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """From nowhere."""
-    return (torch.zeros_like(s), torch.zeros_like(q)), (s, q)
+def moved(secants: Secants, s: Tensor, q: Tensor) -> Secants:
+    """With a move by s, from somewhere."""
+    here, there = normal(2, N, seed=99).to(s.dtype)
+    return secants.add(secants.leave(here, there), here + s, there + q)
 
 
 def taught(jacobian: Tensor, gamma: float, count: int, seed: int, room: int = 10) -> Secants:
     """By `count` moves of a linear f."""
     secants = Secants.none(jacobian[0], room).at(gamma)
     for s in normal(count, N, seed=seed):
-        secants = secants.add(*move(s, s - gamma * jacobian @ s))
+        secants = moved(secants, s, s - gamma * jacobian @ s)
     return secants
 
 
@@ -54,7 +55,7 @@ def test_the_least_residual_is_that_of_least_squares() -> None:
     moves = normal(5, N, seed=4)
     secants = Secants.none(z, 8).at(gamma)
     for s in moves:
-        secants = secants.add(*move(s, matrix @ s))
+        secants = moved(secants, s, matrix @ s)
     at, left = secants.least_residual(z, matrix @ z - b)
     best = torch.linalg.lstsq(matrix @ moves.mT, (matrix @ z - b)[:, None]).solution[:, 0]
     assert torch.allclose(at, z - moves.mT @ best, atol=1e-9)
@@ -67,7 +68,7 @@ def test_the_newest_span_what_the_last_moves_spanned_and_the_slow_are_kept() -> 
     def of_units() -> Secants:
         secants = Secants.none(rates, 16).at(1.0)
         for s in torch.eye(N, dtype=torch.float64):
-            secants = secants.add(*move(s, s * (1 + rates)))
+            secants = moved(secants, s, s * (1 + rates))
         return secants
 
     newest, slow = of_units().newest(3), of_units().compressed(3)
@@ -80,7 +81,7 @@ def test_a_move_that_tells_nothing_new_changes_nothing(again: bool) -> None:
     jacobian = -normal(N, N, seed=0).mul(0.1).matrix_exp()
     secants = taught(jacobian, 0.5, 3, seed=1)
     s = normal(3, N, seed=1)[0] if again else torch.zeros(N, dtype=torch.float64)
-    same = secants.add(*move(s, s - 0.5 * jacobian @ s))
+    same = moved(secants, s, s - 0.5 * jacobian @ s)
     assert same.pairs == 3 and same.stiffness == secants.stiffness > 0
     assert_right(same, jacobian)
 
@@ -91,7 +92,7 @@ def test_pairs_that_are_almost_dependent_stay_orthogonal() -> None:
     secants = Secants.none(base, 8).at(1.0)
     for other in others:
         s = base + 1e-6 * other
-        secants = secants.add(*move(s, 2 * s))
+        secants = moved(secants, s, 2 * s)
     q = secants.q[:5]
     assert secants.pairs == 5
     assert float((q @ q.mT - torch.eye(5, dtype=q.dtype)).abs().max()) < 1e-14
@@ -104,7 +105,8 @@ def test_pairs_that_have_become_dependent_are_fewer_and_buffers_are_used_again(
     """At another gamma, two moves may change the residual in the same way; large states are worked on in parts."""
     monkeypatch.setattr("proxode.inner.secants.COLUMNS", columns)
     base, other = normal(2, N, seed=0)
-    secants = Secants.none(base, 8).at(1.0).add(*move(base, base)).add(*move(other, other - base))  # J other = base
+    secants = moved(Secants.none(base, 8).at(1.0), base, base)
+    secants = moved(secants, other, other - base)  # J other = base
     both = secants.at(0.5)
     assert both.pairs == 2 and both.s.data_ptr() == secants.s.data_ptr() and both.q.data_ptr() == secants.q.data_ptr()
     q = torch.stack([base, base * (1 + 1e-9)])

@@ -134,6 +134,7 @@ def test_stage_counts_and_fsal_are_those_of_the_literature() -> None:
         "rk4": (4, False),
         "adaptive_heun": (2, False),
         "bosh3": (4, True),
+        "ralston4": (5, True),
         "dopri5": (7, True),
         "tsit5": (7, True),
         "dopri8": (13, True),
@@ -147,6 +148,15 @@ def test_dopri5_has_the_stability_polynomials_of_the_paper() -> None:
     fourth = stability_polynomial(tableau.a, embedded(tableau, tableau.b_error))
     assert fifth == pytest.approx([*taylor, 1 / 600, 0], abs=1e-15)
     assert fourth == pytest.approx([*taylor[:5], 1097 / 120000, 161 / 120000, 1 / 24000], abs=1e-15)
+
+
+def test_the_estimate_of_ralston4_is_about_the_error_where_steps_of_loose_tolerances_are() -> None:
+    """On y' = l y: z^4 (1 / 12 - z / 24) / 10 with z = h l, which has no root on the negative axis."""
+    tableau = EXPLICIT["ralston4"]
+    b, b_hat = (stability_polynomial(tableau.a, w) for w in (tableau.b, embedded(tableau, tableau.b_error)))
+    assert b == pytest.approx([1, 1, 1 / 2, 1 / 6, 1 / 24, 0], abs=1e-14)
+    difference = [x - y for x, y in zip(b, b_hat, strict=True)]
+    assert difference == pytest.approx([0, 0, 0, 0, -1 / 120, 1 / 240], abs=1e-14)
 
 
 @pytest.mark.parametrize(

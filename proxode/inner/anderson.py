@@ -25,8 +25,6 @@ TINY = 1e-300
 
 
 class AndersonState(NamedTuple):
-    z: Tensor
-    r: Tensor
     secants: Secants
     lr: float
     goal: float  # |r| to reach
@@ -37,6 +35,7 @@ class AndersonState(NamedTuple):
     checking: bool = False  # the point proposed last was that one
     surprise: float = 1.0  # how wrong such a prediction was, as part of what it promised
     own: int = 0  # pairs of this equation, the newest ones
+    row: int | None = None  # of the secants, in which the point before was left; None at the start
 
 
 def _believable(state: AndersonState) -> bool:
@@ -60,8 +59,8 @@ class Anderson(InnerSolver):
     """
 
     lr: float | None = None
-    memory: int = 20
-    recycle: int = 14
+    memory: int = 14
+    recycle: int = 20
 
     name: ClassVar[str] = "anderson"
 
@@ -82,7 +81,7 @@ class Anderson(InnerSolver):
         wanted = goal.part * size if goal.by_residual else 0.0
         secants = known.secants.at(gamma)
         equation.f.recycled[self.name] = known._replace(secants=secants)
-        return AndersonState(z, r, secants, lr, wanted, size, surprise=known.surprise)
+        return AndersonState(secants, lr, wanted, size, surprise=known.surprise)
 
     def step(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: AndersonState
@@ -95,16 +94,17 @@ class Anderson(InnerSolver):
         if grown > MISLED:
             secants = secants.newest(own if own < secants.pairs or grown <= LOST else own // 2)
             own = secants.pairs
-        if z is not state.z:
-            if secants.pairs >= len(secants.s):
-                secants, own = secants.compressed(self._room(z)[1]), 0
+        if state.row is not None:
             before = secants.pairs
-            secants = secants.add((state.z, state.r), (z, r))
+            secants = secants.add(state.row, z, r)
             own += secants.pairs - before
-        self._teach(equation.f, secants, surprise)
         bar = secants.least_residual(z, r)
         left = float(two_norm(bar[1]))
-        following = AndersonState(z, r, secants, state.lr, state.goal, state.first, bar, left, False, surprise, own)
+        if secants.pairs >= len(secants.s):
+            secants, own = secants.compressed(self._room(z)[1]), 0
+        self._teach(equation.f, secants, surprise)
+        row = secants.leave(z, r)
+        following = AndersonState(secants, state.lr, state.goal, state.first, bar, left, False, surprise, own, row)
         # A point that was believed in and then seen to be no solution is not proposed again at once.
         if left <= 0.5 * state.goal and not state.checking:
             return bar[0], following._replace(checking=True)
@@ -116,7 +116,7 @@ class Anderson(InnerSolver):
         """In a linear equation the residual shrinks once in sqrt(1 + gamma |J|) iterations (and at last in as many as
         there are unknowns): one that needs thousands is not lost for that."""
         most, patience = super().limits(state, hurried=hurried)
-        slow = int(min(state.lr**-0.5, state.z.shape[-1]))
+        slow = int(min(state.lr**-0.5, state.secants.s.shape[-1]))
         return max(most, SLOW * slow), max(patience, slow)
 
     def shortcut(self, state: AndersonState) -> Believed | None:

@@ -195,7 +195,7 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         return InnerResult(solver.name, z, Status.SUCCESS, 0, size, tol, r)
     if not math.isfinite(size):
         return InnerResult(solver.name, z, Status.INNER_NON_FINITE, 0, size, tol)
-    best, best_size, best_at, at = (z, r), size, 0, z
+    best, best_size, best_at, at = z, size, 0, z  # without its residual, a state more: who wants it evaluates again
     status, i = Status.INNER_MAX_ITERATIONS, 0
     state = solver.init(equation, z, r, Goal(min(tol / size, 1.0), tol, stop.measure, stop.by_residual, stop.believing))
     most, patience = solver.limits(state, hurried=stop.believing)
@@ -207,6 +207,7 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
                 return InnerResult(solver.name, at, Status.SUCCESS, i, float(two_norm(at - before).max()), tol)
         elif stop.believing and (end := solver.shortcut(state)) is not None and (left := stop.measure(end.left)) <= tol:
             return InnerResult(solver.name, end.z, Status.SUCCESS, i, left, tol, end.r, seen=False)
+        del r  # not to be held while f works
         r = equation.residual(z)
         size = stop.measure(r)
         if stop.by_residual and size <= tol:
@@ -217,15 +218,17 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
             status = ended
             break
         if size < PROGRESS * best_size:
-            best, best_size, best_at = (z, r), size, i
+            best, best_size, best_at = z, size, i
         elif (i - best_at) % min(solver.noise_patience, patience) == 0:
-            if stop.is_noise(equation, *best):
-                return InnerResult(solver.name, best[0], Status.SUCCESS, i, best_size, tol, best[1])
+            r_best = equation.residual(best) if stop.by_residual else r
+            if stop.is_noise(equation, best, r_best):
+                return InnerResult(solver.name, best, Status.SUCCESS, i, best_size, tol, r_best)
+            del r_best
             if i - best_at >= patience:
                 status = Status.INNER_STAGNATED
                 break
     reported = best_size if stop.by_residual else size
-    return InnerResult(solver.name, best[0], solver.explain(status, state), i, reported, tol)
+    return InnerResult(solver.name, best, solver.explain(status, state), i, reported, tol)
 
 
 def _blown_up(size: float, first: float) -> Status | None:

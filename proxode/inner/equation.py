@@ -30,7 +30,12 @@ class ImplicitEquation:
         return torch.add(self.anchor, value, alpha=self.gamma)
 
     def residual(self, z: Tensor) -> Tensor:
-        return z - self.image(z)
+        value, moved = self.f(self.t, z), z - self.anchor
+        if isinstance(self.gamma, Tensor):
+            return moved - self.gamma.to(value.dtype) * value
+        if torch.is_grad_enabled():
+            return torch.sub(moved, value, alpha=self.gamma)
+        return moved.sub_(value, alpha=self.gamma)
 
     def velocity(self, z: Tensor, residual: Tensor | None) -> Tensor:
         """f(t, z), recovered from the residual that was computed with it; None stands for a residual of zero.

@@ -40,28 +40,35 @@ class Secants(NamedTuple):
     def fits(self, z: Tensor) -> bool:
         return self.s.shape[-1:] == z.shape and self.s.dtype == z.dtype and self.s.device == z.device
 
-    def add(self, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> Secants:
-        """With the pair of a move: points and residuals before and after it. Nothing is allocated."""
+    def leave(self, z: Tensor, r: Tensor) -> int:
+        """A move begins here: the point and its residual are written into the first free row, so that nobody else needs
+        to hold them. Which row that is."""
+        self.s[self.pairs].copy_(z)
+        self.q[self.pairs].copy_(r)
+        return self.pairs
+
+    def add(self, left: int, z: Tensor, r: Tensor) -> Secants:
+        """With the pair of a move from what was left in that row to z, with the residual r. Nothing is allocated."""
         m = self.pairs
         known, row = self.q[:m], self.raw[m]
-        s, q = (torch.sub(b, a, out=rows[m]) for a, b, rows in zip(before, after, (self.s, self.q), strict=True))
+        s, q = (torch.sub(x, rows[left], out=rows[m]) for x, rows in ((z, self.s), (r, self.q)))
         size, length = float(two_norm(q)), float(two_norm(s))
         apart = max(size**2 + length**2 - 2 * float(torch.dot(s, q)), 0.0) ** 0.5  # |s - q| = |gamma J s|
         met = apart / (abs(self.gamma) * length) if length else 0.0
         row.zero_()
-        left, earlier = size, float("inf") if m else 0.0
-        while left < AGAIN * earlier:  # where most is taken away, rounding leaves a part of it: once more is enough
+        new, earlier = size, float("inf") if m else 0.0
+        while new < AGAIN * earlier:  # where most is taken away, rounding leaves a part of it: once more is enough
             c = known @ q
             q.addmv_(known.mT, c, alpha=-1)
             s.addmv_(self.s[:m].mT, c, alpha=-1)
             row[:m] += c
-            left, earlier = float(two_norm(q)), left
+            new, earlier = float(two_norm(q)), new
         made = self._replace(stiffness=max(self.stiffness, met))
-        if not left > NEW * size:
+        if not new > NEW * size:
             return made
-        s.div_(left)
-        q.div_(left)
-        row[m] = left
+        s.div_(new)
+        q.div_(new)
+        row[m] = new
         return made._replace(pairs=m + 1)
 
     def least_residual(self, z: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,29 +13,28 @@ from torch import Tensor
 from ..inner import Solve
 from ..vector_field import Time, VectorField, number
 from .base import History, Method, Step
-from .explicit import ExplicitHistory, ExplicitRungeKutta
-from .explicit_tableaus import EXPLICIT
+from .explicit import ExplicitHistory
 from .pairs import (
     COARSE,
-    CRUDE,
     FINE,
     GROWING,
+    LOWEST,
     MODERATE,
+    PAIRS,
     PAUSE,
-    QUICK,
     SHORT,
-    STRETCH,
     careful_error,
+    first_pair,
     spectral_radius,
+    stretch,
     told,
 )  # fmt: skip
 from .variable_bdf import VariableBDF
 
-EVIDENCE = 60.0  # steps of DOPRI5 in a row that are longer than accuracy allows, after which the problem is stiff
+EVIDENCE = 60.0  # steps of dopri5 in a row that are longer than accuracy allows, after which the problem is stiff
 EASY = 0.5  # h rho below which an explicit step of the length that BDF takes is safe
 PATIENCE = 100  # steps in a row of that kind, after which it is not stiff: a change is dear and gains little
 LONG = 1_000.0  # rho times the length of the interval, beyond which the first steps are those of BDF
-WAY = 4.0  # the same, up to which there are a few steps only, and DOPRI5 takes the fewest
 
 
 class AutoHistory(NamedTuple):
@@ -43,7 +42,7 @@ class AutoHistory(NamedTuple):
 
     points: History
     evidence: float = 0.0
-    wait: int = 0  # steps of DOPRI5 before the other pair is tried again
+    wait: int = 0  # steps of dopri5 before the other pair is tried again
 
     @property
     def slope(self) -> Tensor | None:
@@ -67,11 +66,8 @@ class Auto(Method):
     the order that the explicit method leaves it.
     """
 
-    fine: ExplicitRungeKutta = field(default_factory=ExplicitRungeKutta)
-    quick: ExplicitRungeKutta = field(default_factory=lambda: ExplicitRungeKutta(EXPLICIT["bosh3"]))
     implicit_part: VariableBDF = field(default_factory=VariableBDF)
-    first: int = FINE  # the pair to start with
-    changing: bool = False  # may it change to the other pair?
+    rtol: float = 0.0  # of the solve: says which pair to start with, and whether others are tried
 
     implicit: ClassVar[bool] = True
     adaptive: ClassVar[bool] = True
@@ -83,19 +79,21 @@ class Auto(Method):
 
     @property
     def order(self) -> int:
-        return self.fine.order
+        return self.explicit_part.order
+
+    @property
+    def explicit_part(self) -> Method:
+        """What takes its steps where nothing can be solved."""
+        return PAIRS[FINE]
 
     def order_of(self, code: int) -> int:
-        return code if code > 0 else self._pair(code).order
+        return code if code > 0 else PAIRS[code].order
 
     def power_of(self, code: int) -> int:
-        return code + 1 if code > 0 else self._pair(code).error_power
-
-    def _pair(self, code: int) -> ExplicitRungeKutta:
-        return self.quick if code == QUICK else self.fine
+        return code + 1 if code > 0 else PAIRS[code].error_power
 
     def for_tolerance(self, rtol: float) -> Auto:
-        return replace(self, first=QUICK if rtol >= CRUDE else FINE, changing=rtol >= MODERATE)
+        return replace(self, rtol=rtol)
 
     def stepping(self) -> Method:
         """BDF: of steps that are given, nobody knows whether an explicit method would be stable."""
@@ -103,7 +101,7 @@ class Auto(Method):
 
     @property
     def error_power(self) -> int:
-        return self.fine.error_power
+        return self.explicit_part.error_power
 
     def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> AutoHistory:
         """A long way at this stiffness starts with BDF: there is little to lose if it was a mistake."""
@@ -113,11 +111,11 @@ class Auto(Method):
         long = math.isfinite(span) and rho * span > LONG
         if long:
             f.last_gain = None  # what follows is BDF, as if nobody had looked
-        return AutoHistory(points._replace(order=1 if long else self.first if rho * span > WAY else FINE))
+        return AutoHistory(points._replace(order=1 if long else first_pair(self.rtol, rho * span)))
 
     def first_power(self, history: AutoHistory) -> int:
         code = history.points.order
-        return self._pair(code).error_power if code <= 0 else self.implicit_part.error_power
+        return PAIRS[code].error_power if code <= 0 else self.implicit_part.error_power
 
     def after_jump(self, history: AutoHistory) -> AutoHistory:
         order = min(history.points.order, 1)
@@ -145,7 +143,7 @@ class Auto(Method):
         self, f: VectorField, t0: Time, t1: Time, history: AutoHistory, solve: Solve, side: int
     ) -> Step:
         points = history.points
-        y0, code, pair = points.ys[0], points.order, self._pair(points.order)
+        y0, code, pair = points.ys[0], points.order, PAIRS[points.order]
         step = pair.step(f, t0, t1, ExplicitHistory(y0, points.slope), solve, side)
         h = number(t1) - number(t0)
         reach = h * spectral_radius(step, pair.tableau, h)
@@ -161,22 +159,23 @@ class Auto(Method):
         retry = AutoHistory(
             points._replace(slope=step.retry.slope), max(evidence, history.evidence), history.wait
         )
-        stretch = 1.0 if switch is None else STRETCH.get(switch, 1.0)
+        longer = 1.0 if switch is None or stiff else stretch(code, switch)
         return replace(
-            step, history=following, retry=retry, order=code, switch=switch, stretch=stretch, by=pair.name,
+            step, history=following, retry=retry, order=code, switch=switch, stretch=longer, by=pair.name,
             error=careful_error(step, code, h),
         )
 
     def _other_pair(self, reach: float, h: float, history: AutoHistory) -> int | None:
         points = history.points
-        if points.order == FINE:
-            return QUICK if self.changing and reach > COARSE and points.since >= history.wait else None
-        growing = len(points.ts) < 2 or h > GROWING * (number(points.ts[0]) - number(points.ts[1]))
-        return FINE if reach < SHORT and not growing else None
+        code, growing = points.order, len(points.ts) < 2 or h > GROWING * (number(points.ts[0]) - number(points.ts[1]))
+        if code != FINE and reach < SHORT and not growing:
+            return FINE
+        coarse = self.rtol >= MODERATE and reach > COARSE.get(code, math.inf) and points.since >= history.wait
+        return LOWEST if coarse else None
 
 
 def _wait(history: AutoHistory, switch: int | None) -> int:
     """A trial of the low order that was soon over is not repeated soon."""
-    if history.points.order != QUICK or switch != FINE:
+    if history.points.order == FINE or switch != FINE:
         return history.wait
     return max(PAUSE, 2 * history.wait) if history.points.since < PAUSE else 0

@@ -90,6 +90,50 @@ BOSH3 = ExplicitTableau(
     source="Bogacki, Shampine, A 3(2) pair of Runge-Kutta formulas, Appl. Math. Lett. 2, 1989",
 )
 
+
+def _four_stages(c2: float, c3: float) -> tuple[Matrix, Row]:
+    """a and b of the method of order 4 with four stages and these nodes beside 0 and 1 (Kutta 1901)."""
+    b2 = (2 * c3 - 1) / (12 * c2 * (c3 - c2) * (1 - c2))
+    b3 = (1 - 2 * c2) / (12 * c3 * (c3 - c2) * (1 - c3))
+    b4 = (6 * c2 * c3 - 4 * (c2 + c3) + 3) / (12 * (1 - c2) * (1 - c3))
+    a43 = b3 * (1 - c3) / b4
+    a32 = 1 / (24 * b4 * a43 * c2)
+    a42 = (b2 * (1 - c2) - b3 * a32) / b4
+    return ((), (c2,), (c3 - a32, a32), (1 - a42 - a43, a42, a43)), (1 - b2 - b3 - b4, b2, b3, b4)
+
+
+def _order_three_change(a: Matrix, b: Row, c2: float, c3: float) -> Row:
+    """The change of the weights (b, 0) by which order 3 is kept where f(t1, y1) is the fifth stage: one family, here
+    with the change 1 of the last weight. On y' = l y it makes z^4 (z / 24 - 1 / 12), z = h l, which has no root on the
+    negative axis."""
+    moved = sum(x * c for x, c in zip(a[3], (0.0, c2, c3), strict=True))
+    share = c3 * (1 - c3) / (c2 * (1 - c2))  # the sums with c and with c^2 are both zero
+    d3 = (moved - 0.5) / (a[2][1] * c2 + moved * (share * c2 - c3))
+    d2 = -share * d3
+    d4 = -1.0 - d2 * c2 - d3 * c3
+    return -1.0 - d2 - d3 - d4, d2, d3, d4, 1.0
+
+
+# Order 4, 5 stages FSAL, embedded order 3; cubic Hermite interpolation. The nodes are those with Ralston's least bound
+# on the error. The embedded solution has a free parameter, LAMBDA, as that which Dormand (Numerical methods for
+# differential equations, 1996) gives the classical method: with it the estimate on y' = l y is the error at h |l| = 2,
+# where steps of loose tolerances end, and 1.5 times the error at 1.
+LAMBDA = 1 / 10
+_RALSTON4_C = (2 / 5, (14 - 3 * 5**0.5) / 16)
+_RALSTON4_A, _RALSTON4_B = _four_stages(*_RALSTON4_C)
+RALSTON4 = ExplicitTableau(
+    name="ralston4",
+    order=4,
+    c=(0.0, *_RALSTON4_C, 1.0, 1.0),
+    a=(*_RALSTON4_A, _RALSTON4_B),
+    b=(*_RALSTON4_B, 0.0),
+    b_error=tuple(LAMBDA * d for d in _order_three_change(_RALSTON4_A, _RALSTON4_B, *_RALSTON4_C)),
+    error_order=3,
+    dense=_hermite_dense((*_RALSTON4_B, 0.0), (0.0,) * 5),
+    dense_order=3,
+    source="Ralston, Runge-Kutta methods with minimum error bounds, Math. Comp. 16, 1962",
+)
+
 # Order 5, 7 stages FSAL, embedded order 4, continuous extension of order 4. torchdiffeq takes Shampine's
 # embedded weights, whose estimate is 2/3 of this one.
 _DOPRI5_B = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84)
@@ -174,5 +218,5 @@ TSIT5 = ExplicitTableau(
 
 EXPLICIT: dict[str, ExplicitTableau] = {
     tableau.name: tableau
-    for tableau in (EULER, MIDPOINT, HEUN2, RK4, ADAPTIVE_HEUN, BOSH3, DOPRI5, TSIT5, DOPRI8)
+    for tableau in (EULER, MIDPOINT, HEUN2, RK4, ADAPTIVE_HEUN, BOSH3, RALSTON4, DOPRI5, TSIT5, DOPRI8)
 }

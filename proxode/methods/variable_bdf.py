@@ -13,7 +13,7 @@ from torch import Tensor
 from ..inner import ImplicitEquation, Solve
 from ..interpolation import Lagrange, combine, lagrange_weights
 from ..vector_field import Time, VectorField, beside, number
-from .base import History, Neighbour, Proximal, Step, slope_after
+from .base import History, Neighbour, Proximal, Step
 from .bdf import BDF, MAX_ORDER, bdf_coefficients
 
 
@@ -72,7 +72,7 @@ class VariableBDF(Proximal):
         z = result.z
         ts, ys = (t1, *history.ts), (z, *history.ys)
         kept = min(k + 2, self.max_order + 1)  # what order k + 1 asks for
-        following = History(ts[:kept], ys[:kept], slope_after(equation, result), k, history.since + 1)
+        following = History(ts[:kept], ys[:kept], None, k, history.since + 1)  # of its slope no later step has a use
         if not result.converged:
             return Step(z, following, Lagrange(ts[: k + 1], ys[: k + 1]), failure=result, retry=history, order=k)
         with torch.no_grad():

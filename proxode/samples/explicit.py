@@ -9,14 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..controllers import Adaptive
+from ..controllers import REACH, Adaptive
 from ..interpolation import combine
 from ..methods.auto import EVIDENCE, LONG
 from ..methods.pairs import AT_LIMIT, FINE, LIMIT, STABLE, SUSPECT
 from ..methods.tableaus import ExplicitTableau
 from ..solution import Status
 from .batch import (
-    ROUNDING,
     RUNNING,
     STATUSES,
     STIFF,
@@ -91,7 +90,7 @@ def _step(
     batch: Batch, tableau: ExplicitTableau, place: Place, drive: Drive, outputs: list[Tensor], leaving: bool
 ) -> tuple[Place, Drive]:
     f, end, running = batch.f, batch.saves[-1], place.code == RUNNING
-    last = running & (place.t + place.h * (1.0 + ROUNDING) >= end)
+    last = running & (place.t + place.h * (1.0 + REACH) >= end)
     h = torch.where(last, end - place.t, place.h) * running
     t = torch.where(last, end, place.t + h)
     with torch.no_grad():

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ..configure import KAPPA_ADAPTIVE
+from ..controllers import REACH
 from ..solution import Status
 from . import control
 from .batch import (
-    ROUNDING,
     RUNNING,
     STATUSES,
     STIFF,
@@ -66,7 +66,7 @@ def _step(
     batch: Batch, max_order: int, place: Place, past: Past, known: Jacobians, slope: Tensor, outputs: list[Tensor]
 ) -> tuple[Place, Past, Jacobians]:
     running, end, dtype = place.code == RUNNING, batch.saves[-1], slope.dtype
-    last = place.t + place.h * (1.0 + ROUNDING) >= end
+    last = place.t + place.h * (1.0 + REACH) >= end
     t = torch.where(running, torch.where(last, end, place.t + place.h), place.t + place.t.abs().clamp(min=1.0))
     with torch.no_grad():
         reach = Reach.of(t, past)
