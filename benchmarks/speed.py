@@ -30,7 +30,8 @@ PACKAGES = ("torchdiffeq", "torchode", "diffrax", "jax", "scikit-sundae", "scipy
 SLOPE = 1.0  # of NFE against the number of points; explicit methods have 2
 COUNTING = (
     "Each solver runs in a process of its own at the loosest tolerance whose error is small enough; then all take "
-    "turns, and the best time of each counts, after one run that is not timed. NFE are calls of f and products with "
+    "turns, and the best time of each counts, after one run that is not timed (a turn is up to ten runs where they are "
+    "short). NFE are calls of f and products with "
     "its Jacobian; diffrax does not tell them. Memory is the growth of the resident set during the first run."
 )
 

@@ -112,8 +112,7 @@ def coauthor(scaled: bool, data_dir: str, turns: int, seconds: float, theirs: fl
     own = which | {"library": "proxode", "function": "odeint"}
     entries.append(Entry(OURS, "proxode", f"{where}:gradient", own, follows=theirs is not None))
     bounds = tuple(Bound(name, "seconds", 1 / 2) for name in names)
-    coarse, fine = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5), tuple(10.0 ** (-k / 10) for k in range(20, 51))
-    rules = Rules(0.03, seconds, turns, coarse) if theirs is None else Rules(None, seconds, turns, fine)
+    rules = Rules(0.03 if theirs is None else None, seconds, turns, tuple(10.0 ** (-k / 10) for k in range(20, 51)))
     kind, title = ("scaled", ", right side halved") if scaled else ("printed", "")
     at, how = ("", "") if theirs is None else (f"_{theirs:.0e}", f", torchdiffeq at {theirs:.0e}")
     return Work(f"coauthor_{kind}{at}", f"Coauthor-CS{title}{how}, one gradient", tuple(entries), rules, bounds)

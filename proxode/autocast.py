@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
 
 KINDS = ("cpu", "cuda")
 OFF: tuple[tuple[bool, torch.dtype], ...] = ()
+ANY_ENABLED: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
 def autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:
@@ -16,6 +17,11 @@ def autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:
     if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
         return OFF
     return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in KINDS)
+
+
+def autocast_changed(state: tuple[tuple[bool, torch.dtype], ...]) -> bool:
+    """Whether the state of autocast is another one now. It is asked at every call of f, and mostly off."""
+    return (state is not OFF or ANY_ENABLED()) and state != autocast_state()
 
 
 @contextmanager

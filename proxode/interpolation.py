@@ -31,15 +31,16 @@ def combine(
     recording = torch.is_grad_enabled()
     out, owned = base, False
     for weight, state in zip(weights, states, strict=True):
-        if isinstance(weight, Tensor):
+        if owned and type(weight) is float:  # most of them
+            if weight:
+                out.add_(state, alpha=weight)  # type: ignore[union-attr]
+        elif isinstance(weight, Tensor):
             term = weight.to(state.dtype) * state
             out, owned = term if out is None else out + term, False
         elif out is None:
             out, owned = torch.mul(state, weight, out=into), not recording
         elif weight == 0.0:
             continue
-        elif owned:
-            out.add_(state, alpha=weight)
         else:
             out, owned = torch.add(out, state, alpha=weight, out=into), not recording
     if out is None:

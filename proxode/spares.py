@@ -22,7 +22,8 @@ def _holders(x: Tensor) -> int:
 ALONE = _holders(torch.empty(1)) if hasattr(torch._C, "_storage_Use_Count") else 0
 
 
-def _pays(x: Tensor) -> bool:
+def pays(x: Tensor) -> bool:
+    """Whether memory of this size is worth to be kept, here and now."""
     if x.nbytes < LARGE or torch.is_grad_enabled() or not ALONE:
         return False
     return forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
@@ -37,7 +38,7 @@ class Spares:
 
     def take(self, like: Tensor, dtype: torch.dtype | None = None) -> Tensor | None:
         """A piece to be written, of the shape of `like`; None where it does not pay, or nothing may be written."""
-        if not _pays(like):
+        if not pays(like):
             return None
         dtype = like.dtype if dtype is None else dtype
         for i, piece in enumerate(self.pieces):
@@ -47,5 +48,5 @@ class Spares:
 
     def put(self, piece: Tensor | None) -> None:
         """Not to be used by the caller any more."""
-        if piece is not None and _pays(piece) and len(self.pieces) < MOST and _holders(piece) == ALONE:
+        if piece is not None and pays(piece) and len(self.pieces) < MOST and _holders(piece) == ALONE:
             self.pieces.append(piece)

@@ -15,7 +15,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from .autocast import as_before, autocast_state
+from .autocast import as_before, autocast_changed, autocast_state
 from .banded import Layout, layout_of
 from .compiled import Compiled, serves
 from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
@@ -135,7 +135,7 @@ class VectorField:
 
     def evaluate(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y), not counted."""
-        if self._autocast != autocast_state():
+        if autocast_changed(self._autocast):
             with as_before(self._autocast):
                 return self.evaluate(t, y)
         func = self.func if self.compiled is None or not serves() else self.compiled.call
@@ -152,13 +152,18 @@ class VectorField:
         dtype = y.dtype.to_real()
         if isinstance(t, Tensor):
             return (-t if self.reverse else t).to(dtype=dtype, device=y.device)
-        return torch.scalar_tensor(self.user_time(t), dtype=dtype, device=y.device)
+        return torch.scalar_tensor((-t if self.reverse else t) + 0.0, dtype=dtype, device=y.device)
 
     def _flat_output(self, out: Any, y: Tensor) -> Tensor:
-        check_output(out, self.structure, y)
-        if not self.structure.is_tuple:
+        structure = self.structure
+        if not structure.is_tuple:
+            if not isinstance(out, Tensor) or out.dtype != y.dtype or out.shape != structure.shapes[0]:
+                check_output(out, structure, y)
             self._returned.check(out)
-        flat = self.structure.flatten(out)
+            flat: Tensor = out if out.dim() == 1 else out.reshape(-1)
+        else:
+            check_output(out, structure, y)
+            flat = structure.flatten(out)
         return flat if flat.dtype == y.dtype else flat.to(y.dtype)
 
     # Products with the Jacobian df/dy

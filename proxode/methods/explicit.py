@@ -13,6 +13,7 @@ from torch import Tensor
 from ..compiled import serves
 from ..inner import Solve
 from ..interpolation import Hermite, Interpolant, Linear, combine
+from ..spares import pays
 from ..vector_field import Time, VectorField, beside, number
 from .base import Method, Step
 from .explicit_tableaus import EXPLICIT
@@ -88,9 +89,11 @@ class ExplicitRungeKutta(Method):
             made = f.compiled.step(tableau, f.structure, f.reverse, number(t0), number(t1), y0, stages[0])
             return self._made(f, t0, t1, y0, stages + made[1], made[0], made[2:], inside)
         y, piece = y0, None
+        spares = f.spares if pays(y0) else None
         for c, row in zip(tableau.c[1:], tableau.a[1:], strict=True):
-            f.spares.put(piece)
-            piece = f.spares.take(y0)
+            if spares is not None:
+                spares.put(piece)
+                piece = spares.take(y0)
             y = combine(y0, [h * a for a in row], stages, piece)
             stages.append(f(beside(t1, -inside, y0.dtype) if c == 1.0 else t0 + c * h, y))
         if not tableau.fsal:
