@@ -140,7 +140,7 @@ def all_works(data_dir: str | None = None) -> list[Work]:
               if data_dir]  # fmt: skip
     works += [diffusion(points, 3, 300.0) for points in (1_024, 4_096)]
     works += [scaling(points, 300.0) for points in SCALING]
-    return [*works, heat(1_000, 500.0, (1e-3, 3e-4, 1e-4))]
+    return [*works, heat(1_000, 300.0, (3e-4, 1e-4, 3e-5))]
 
 
 def quick_works() -> list[Work]:

@@ -119,6 +119,14 @@ class Stats:
         else:
             self.nfe_forward += number
 
+    def count_f(self) -> None:
+        """Book an evaluation of f."""
+        self.n_f += 1
+        if self.backward:
+            self.nfe_backward += 1
+        else:
+            self.nfe_forward += 1
+
     @contextmanager
     def counting_backward(self) -> Iterator[None]:
         before, self.backward = self.backward, True

@@ -81,7 +81,7 @@ class VectorField:
 
     def __call__(self, t: Time, y: Tensor) -> Tensor:
         """f at (t, y)."""
-        self.stats.count("n_f")
+        self.stats.count_f()
         if torch.is_grad_enabled():
             # f may set flags on its input: it gets an alias. The hook goes on an alias of its value, and holds the
             # statistics only, so that neither f nor what it returned is kept alive by it.

@@ -14,6 +14,7 @@ from .inner import Solve
 from .methods.base import Method, Step
 from .norms import tolerance_scale
 from .problem import Problem
+from .recording import without_graph
 from .solution import Failure, Status
 from .vector_field import Time, number
 
@@ -210,7 +211,7 @@ def _scale(problem: Problem, y0: Tensor, step: Step) -> Tensor:
     return scale if isinstance(problem.atol, float) and problem.atol >= tiny else scale.clamp_(min=tiny)
 
 
-@torch.no_grad()
+@without_graph
 def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     """The error in units of the tolerance; infinite where the step is no step at all, zero where none is known."""
     if step.failure is not None:
@@ -221,13 +222,17 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     if not math.isfinite(float(scale.sum())) and not _all_finite(scale):  # a sum is cheap, and may overflow
         return math.inf
     # Nobody needs the error but for its ratio: it is divided in place.
-    ratio = float(problem.norm(step.error.div_(scale)).max())
+    ratio = _largest_of(problem.norm(step.error.div_(scale)))
     if step.error_low is not None and ratio != 0.0:
-        low = float(problem.norm(step.error_low.div_(scale)).max())
+        low = _largest_of(problem.norm(step.error_low.div_(scale)))
         ratio = ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
     for piece in (scale, step.error, step.error_low):
         problem.f.spares.put(piece)
     return ratio
+
+
+def _largest_of(sizes: Tensor) -> float:
+    return float(sizes if sizes.numel() == 1 else sizes.max())
 
 
 def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:

@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 EDGE = ("data", "paper", "cli", "__main__")  # what people run, and what reads files: it may use more than torch
 
 LAYERS = (
-    ("_version", "autocast", "norms", "reuse", "roots", "solution", "spares", "sparse", "structure"),
+    ("_version", "autocast", "norms", "recording", "reuse", "roots", "solution", "spares", "sparse", "structure"),
     ("compiled",),
     ("jacobian",),
     ("banded",),

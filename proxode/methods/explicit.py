@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..compiled import serves
 from ..inner import Solve
 from ..interpolation import Hermite, Interpolant, Linear, combine
+from ..recording import without_graph
 from ..spares import pays
 from ..vector_field import Time, VectorField, beside, number
 from .base import Method, Step
@@ -126,13 +126,14 @@ class ExplicitRungeKutta(Method):
         return ContinuousExtension(f, self.tableau, t0, t1, y0, stages)
 
 
-@torch.no_grad()
+@without_graph
 def _error(f: VectorField, h: Time, weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
     """The error estimate steers the step and is not differentiated."""
-    return combine(None, [number(h) * w for w in weights], [k.detach() for k in stages], f.spares.take(stages[0]))
+    h = number(h)
+    return combine(None, [h * w for w in weights], stages, f.spares.take(stages[0]))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ContinuousExtension:
     """`y0 + h sum_i b_i(theta) k_i`, with the extra stages that some tableaus need, evaluated once if at all."""
 

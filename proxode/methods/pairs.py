@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..interpolation import combine
 from ..norms import two_norm
+from ..recording import without_graph
 from .base import Step
 from .explicit import ContinuousExtension, ExplicitRungeKutta
 from .explicit_tableaus import EXPLICIT
@@ -56,7 +57,7 @@ def stretch(before: int, after: int) -> float:
     return STEPS[after] / STEPS[before]
 
 
-@torch.no_grad()
+@without_graph
 def spectral_radius(step: Step, tableau: ExplicitTableau, h: float) -> float:
     """|sum d_i k_i| / |sum d_i y_i| over the stages (y_i, k_i = f(y_i)), for weights d that leave of the y_i little but
     what the fastest modes have put there (as Hairer & Wanner IV.2 do with the last two stages of DOPRI5)."""
@@ -70,7 +71,7 @@ def spectral_radius(step: Step, tableau: ExplicitTableau, h: float) -> float:
     return float(two_norm(combine(None, list(d), stages)).max()) / apart if apart > 0.0 else 0.0
 
 
-@torch.no_grad()
+@without_graph
 def careful_error(step: Step, code: int, h: float) -> Tensor | None:
     """The error of a step. On y' = l y the estimate of bosh3 is -z^3 (1 + z) / 48 with z = h l, and is blind where
     `auto` keeps its steps, at z = -1: there the part without that factor, of the first three stages, has the say."""
