@@ -17,7 +17,10 @@ from .gradient import first_lr
 from .secants import Secants
 
 FORGET = 0.99  # of the stiffness that was met, per iteration: f may become milder
-LARGE, FEW = 100_000, 4  # unknowns beyond which memory and time ask for few pairs; how many
+# Unknowns up to which so many pairs of an equation are held, and so many directions of them kept. More of them save
+# evaluations of f and cost time: of a few thousand unknowns f is seldom so cheap that this does not pay. Beyond 100,000
+# memory asks for few.
+ROOMS: tuple[tuple[float, tuple[int, int]], ...] = ((2_000, (14, 20)), (100_000, (20, 32)), (math.inf, (4, 1)))
 SLOW = 10  # times that the residual of a slow equation may take to shrink
 MISLED = 2.0  # growth of the residual beyond what old pairs promised, at which they are forgotten
 LOST = 10.0  # the same where all pairs are of this equation: the older half of them says nothing of where it is now
@@ -54,20 +57,21 @@ class Anderson(InnerSolver):
     that leaves the least residual, then a step `lr` along what is left. Needs no symmetry.
 
     What the moves taught about f serves the next equation too: of the span of them all, the `recycle` directions on
-    which I - gamma J is smallest are kept (deflation, as in GCRO-DR of Parks et al. 2006). A pair is two states:
-    of more than 100,000 unknowns no more than four are held, and one is kept.
+    which I - gamma J is smallest are kept (deflation, as in GCRO-DR of Parks et al. 2006). A pair is two states: how
+    many are held and kept follows from the number of unknowns, unless it is given.
     """
 
     lr: float | None = None
-    memory: int = 14
-    recycle: int = 20
+    memory: int | None = None
+    recycle: int | None = None
 
     name: ClassVar[str] = "anderson"
 
     def __post_init__(self) -> None:
         for name, least in (("memory", 1), ("recycle", 0)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"`{name}` of Anderson must be at least {least}, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise ValueError(f"`{name}` of Anderson must be at least {least}, not {value}")
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> AndersonState:
         known: Learned | None = equation.f.recycled.get(self.name)
@@ -125,7 +129,8 @@ class Anderson(InnerSolver):
 
     def _room(self, z: Tensor) -> tuple[int, int]:
         """Pairs of an equation that are held, and pairs that are kept of them."""
-        return (self.memory, self.recycle) if z.shape[-1] <= LARGE else (min(self.memory, FEW), min(self.recycle, 1))
+        memory, recycle = next(room for most, room in ROOMS if z.shape[-1] <= most)
+        return memory if self.memory is None else self.memory, recycle if self.recycle is None else self.recycle
 
     def _teach(self, f: VectorField, secants: Secants, surprise: float) -> None:
         before: Learned | None = f.recycled.get(self.name)
