@@ -22,7 +22,7 @@ PANELS: dict[str, tuple[tuple[float, float, float], tuple[str, ...]]] = {
     "explicit": ((-7, 2, 5.5), ("euler", "heun2", "rk4", "bosh3", "dopri5", "tsit5", "dopri8")),
     "Chebyshev": ((-70, 5, 9), ("rkc2, 2 stages", "rkc2, 5 stages", "rkc2, 10 stages")),
 }
-REPEATED = {"midpoint": "heun2"}  # has the same polynomial; adaptive_heun is heun2
+REPEATED = {"midpoint": "heun2", "ralston4": "rk4"}  # have the same polynomials; adaptive_heun is heun2
 DASHES = ("-", "--", "-.", ":", "-", "--", "-.")
 
 
