@@ -86,7 +86,9 @@ class Walk:
         """Where the next step is to end: at most at `until`, if it is given."""
         stop = self.stops[0] if until is None or number(until) > number(self.stops[0]) else until
         if isinstance(self.controller, Adaptive):
-            return _not_beyond(self.t, self.t1, stop, self.controller.max_step)
+            # After a rejection a step is as long as it is said to be: made longer it might be the same once more.
+            longest = 0.0 if self.state.rejected else self.controller.max_step
+            return _not_beyond(self.t, self.t1, stop, longest)
         return self.t1 if until is None else _not_beyond(self.t, self.t1, stop, 0.0)
 
     def step(self, until: Time | None = None) -> Step | Failure:

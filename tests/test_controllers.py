@@ -105,6 +105,15 @@ def test_a_step_that_nearly_reaches_the_end_does_reach_it(end: float, steps: lis
     assert ends(on_grid) == pytest.approx([0.1, 0.2, 0.3, end])
 
 
+@pytest.mark.parametrize("end", [0.305, 0.311])
+def test_a_step_that_was_made_longer_and_rejected_is_not_made_longer_again(end: float) -> None:
+    """With a least step it would be the same step again and again."""
+    stub = Stub(lambda t0, h: 4.0)
+    solution = run(stub, Adaptive("integral", first_step=0.1, min_step=0.1), [0.0, end])
+    assert solution.status.ok and solution.stats.n_rejected <= 1
+    assert ends(stub)[-1] == end and ends(stub)[-2] == pytest.approx(0.3)
+
+
 def test_a_step_that_nearly_reaches_a_mark_does_reach_it() -> None:
     stub = Stub(lambda t0, h: 0.9**2)
     run(stub, Adaptive("integral", first_step=0.1), [0.0, 0.405], step_t=torch.tensor([0.205], dtype=torch.float64))

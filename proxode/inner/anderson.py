@@ -75,8 +75,9 @@ class Anderson(InnerSolver):
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> AndersonState:
         known: Learned | None = equation.f.recycled.get(self.name)
-        if known is None or not known.secants.fits(z):
-            known = Learned(Secants.none(z, sum(self._room(z))), 0.0, 1.0)
+        room = sum(self._room(z))
+        if known is None or not known.secants.fits(z, room):
+            known = Learned(Secants.none(z, room), 0.0, 1.0)
         size, gamma = float(two_norm(r).max()), number(equation.gamma)
         if self.lr is not None or not known.stiffness:
             lr = float(first_lr(self.lr, equation, z, r).max())

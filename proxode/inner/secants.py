@@ -37,8 +37,8 @@ class Secants(NamedTuple):
         rows = z.new_zeros(2, room, z.shape[-1])
         return Secants(rows[0], rows[1], z.new_zeros(room, room), 0, 1.0)
 
-    def fits(self, z: Tensor) -> bool:
-        return self.s.shape[-1:] == z.shape and self.s.dtype == z.dtype and self.s.device == z.device
+    def fits(self, z: Tensor, room: int) -> bool:
+        return self.s.shape == (room, *z.shape) and self.s.dtype == z.dtype and self.s.device == z.device
 
     def leave(self, z: Tensor, r: Tensor) -> int:
         """A move begins here: the point and its residual are written into the first free row, so that nobody else needs
