@@ -83,12 +83,13 @@ def test_the_state_is_needed_in_full() -> None:
 
 @torch.no_grad()
 def test_another_room_for_pairs_begins_with_none() -> None:
+    """The buffers of before would be full when there should be room for more."""
     y0 = torch.linspace(0, 6.283, 200, dtype=torch.float64).sin()
     stepper = Stepper(diffusion, y0, 0.0, t1=10.0, method="bdf", inner=Anderson(memory=2, recycle=3))
     rest(stepper, 20)
     resumed = Stepper.resume(diffusion, through_a_file(stepper.state), inner=Anderson(memory=2, recycle=10))
-    rest(stepper, 12), rest(resumed, 12)
-    assert torch.allclose(stepper.interpolate(stepper.t), resumed.interpolate(resumed.t), atol=0.1)
+    rest(resumed, 40)
+    assert resumed.state["recycled"]["anderson"]["secants"]["s"].shape == (12, 200)
 
 
 def test_a_state_holds_no_graph_and_no_class() -> None:

@@ -66,10 +66,11 @@ def test_a_jump_in_time_and_the_mark_that_spares_the_search(method: str) -> None
     def f(t: Tensor, y: Tensor) -> Tensor:
         return -y + (t >= 0.5).to(y)
 
-    # Where stages fall beside the jump is luck: over all places of it dopri5 is off by 3e-3 on the average.
-    blind = run(f, ones(1), 0.0, 1.0, method=method)
-    told = run(f, ones(1), 0.0, 1.0, method=method, jump_t=torch.tensor([0.5], dtype=F64))
-    assert float(blind.ys[-1]) == pytest.approx(JUMP, abs=4e-3 if method in ("dopri5", "auto") else 2e-3)
+    # Where stages of dopri5 fall beside the jump is luck: at the default tolerance it is off by 3e-3 on the average.
+    tol = {"rtol": 1e-5, "atol": 1e-7} if method in ("dopri5", "auto") else {}
+    blind = run(f, ones(1), 0.0, 1.0, method=method, **tol)
+    told = run(f, ones(1), 0.0, 1.0, method=method, jump_t=torch.tensor([0.5], dtype=F64), **tol)
+    assert float(blind.ys[-1]) == pytest.approx(JUMP, abs=2e-3)
     assert float(told.ys[-1]) == pytest.approx(JUMP, abs=1e-3 if method == "backward_euler" else 1e-4)
     assert told.stats.n_steps < blind.stats.n_steps <= 300
     assert told.stats.nfe_forward < blind.stats.nfe_forward
