@@ -125,7 +125,10 @@ def test_rows_of_trainings_say_what_was_spent(reports: dict[str, Report]) -> Non
         assert row["nfe_forward"] == pytest.approx(sum(history["nfe_forward"]) / 3)
         assert row["total_seconds"] == pytest.approx(sum(history["seconds"]))
         assert [value is None for value in history["validation"]] == [True, False, False]
-        assert 0 <= row["test"] <= 1 and row["validation"] == history["validation"][-1]
+        seen = [k for k, value in enumerate(history["validation"]) if value is not None]
+        best = max(seen, key=history["validation"].__getitem__)
+        assert row["validation"] == history["validation"][best] and row["test"] == history["test"][best]
+        assert row["last_validation"] == history["validation"][-1]
         assert min(history["nfe_forward"]) > 0 and min(history["nfe_backward"]) > 0
         assert all(w >= n for w, n in zip(history["work_backward"], history["nfe_backward"], strict=True))
         assert (row["output_error"] is not None) == (row["group"] == "paper")

@@ -19,7 +19,7 @@ from .training import History, Training
 
 COMPARED = ("dopri5", "auto")  # whose gradients are measured on the way of the trainings that the setting names
 COLUMNS = ("nfe_forward", "nfe_backward", "work_backward", "seconds", "loss")
-SUMMARY = (*COLUMNS, "validation", "test", "total_seconds", "output_error")
+SUMMARY = (*COLUMNS, "validation", "test", "last_validation", "total_seconds", "output_error")
 
 
 class GrandTraining:
@@ -42,7 +42,7 @@ class GrandTraining:
         found = self._gradient_errors() if checked else {}
         found |= self.step(k)
         if (k + 1) % self.setting["validate_every"] == 0 or k + 1 == self.setting["epochs"]:
-            found["validation"] = self.accuracy(self.problem.split.validation)
+            found |= self.accuracies()
         return found
 
     def step(self, k: int) -> dict[str, float]:
@@ -59,12 +59,13 @@ class GrandTraining:
         layer = self.model.get_submodule("ode")
         return cost(layer)._asdict() | {"seconds": seconds, "loss": float(loss.detach())}
 
-    def accuracy(self, nodes: Tensor) -> float:
+    def accuracies(self) -> dict[str, float]:
         """With the solver of the training."""
+        split, graph = self.problem.split, self.problem.graph
         self.model.eval()
         with torch.no_grad():
-            best = self.model(self.problem.graph.features)[nodes].argmax(1)
-        return float((best == self.problem.graph.labels[nodes]).float().mean())
+            right = self.model(graph.features).argmax(1) == graph.labels
+        return {name: float(right[getattr(split, name)].float().mean()) for name in ("validation", "test")}
 
     def _gradient_errors(self) -> dict[str, float]:
         expected = reference(self.model, self.problem, self.setting["reference_tol"])
@@ -87,7 +88,6 @@ def train(
         if SOLVERS[solver].group == "paper":
             row["output_error"] = output_error(made, variant, data_dir)
         made.training.run(made.epoch, setting["epochs"], watch.checkpoint, after=lambda h: tell(watch, h, setting))
-        row["test"] = made.accuracy(made.problem.split.test)
     except FAILURES as error:
         row |= failure(error)
     return row | summary(made.training.history)
@@ -100,7 +100,8 @@ def tell(watch: Watch, history: History, setting: dict[str, Any]) -> None:
 
 
 def summary(history: History) -> Row:
-    """Means over the epochs, the last loss and accuracy, and what each epoch has given."""
+    """Means over the epochs, the last loss, the accuracies of the epoch that is best on the validation nodes (as GRAND's
+    authors report them) and what each epoch has given."""
     row: Row = {"epochs_done": len(history)}
     names = list(dict.fromkeys(name for epoch in history for name in epoch))
     row["history"] = {name: [epoch.get(name) for epoch in history] for name in names}
@@ -108,9 +109,12 @@ def summary(history: History) -> Row:
         return row
     for name in COLUMNS[:-1]:
         row[name] = sum(epoch[name] for epoch in history) / len(history)
-    seen = [epoch["validation"] for epoch in history if "validation" in epoch]
-    row["total_seconds"] = sum(epoch["seconds"] for epoch in history)
-    return row | {"loss": history[-1]["loss"], "validation": seen[-1] if seen else None}
+    row |= {"total_seconds": sum(epoch["seconds"] for epoch in history), "loss": history[-1]["loss"]}
+    seen = [epoch for epoch in history if "validation" in epoch]
+    if not seen:
+        return row
+    best = max(seen, key=lambda epoch: epoch["validation"])
+    return row | {name: best[name] for name in ("validation", "test")} | {"last_validation": seen[-1]["validation"]}
 
 
 def output_error(made: GrandTraining, variant: str, data_dir: Path | None) -> float:

@@ -123,7 +123,7 @@ def _converge(found: Found, report: Report) -> Verdict:
             ]
         listed = ", ".join(f"{name} {_quality(rows)}" for name, rows in (papers | others).items())
         said.append(f"{variant}: {listed}")
-    measured = f"Validation accuracy (last loss), {'; '.join(said)}."
+    measured = f"Best validation accuracy (last loss), {'; '.join(said)}."
     return Verdict(CONVERGE, words(report, papers=True), measured, judged(parts))
 
 
@@ -192,7 +192,7 @@ def _not_lower(found: Found, report: Report) -> Verdict:
                 listed.append(f"{name} failed")
         said.append(f"{variant}: auto {_quality(own)}, {', '.join(listed)}")
     measured = (
-        f"Validation accuracy (last loss), right and wrong gradients side by side, {'; '.join(said)}. "
+        f"Best validation accuracy (last loss), right and wrong gradients side by side, {'; '.join(said)}. "
         f"A difference below {CLOSE:g} counts as none."
     )
     return Verdict(NOT_LOWER, words(report), measured, judged(parts) if parts else UNKNOWN)
