@@ -25,7 +25,8 @@ from proxode.paper.report import finite
 from proxode.paper.runner import run
 
 GIVEN: dict[str, Any] = {
-    "hidden": [6], "batch": 16, "iterations": 3, "judge_every": 2, "held_out": 20, "clip": 10.0, "short": {},
+    "hidden": [6], "batch": 16, "iterations": 3, "planned": 3, "judge_every": 2, "held_out": 20, "clip": 10.0,
+    "short": {},
 }  # fmt: skip
 SETTING = {"scale": "quick", "seed": 0, "sources": {"moons": GIVEN}}
 
@@ -60,7 +61,8 @@ def test_errors_follow_the_tolerance_and_the_profile_has_them() -> None:
     assert row_of(TIGHTER)["error"] < row_of(REFERENCE)["error"] < row_of("bdf2")["error"] < 0.05
     profile = row_of(REFERENCE)["profile"]
     dopri5 = [point["error"] for point in profile if point["curve"] == "dopri5"]
-    assert dopri5[-1] < 1e-4 and {point["curve"] for point in profile} == {"dopri5", "bosh3", "rk4", *BDFS}
+    explicit = {"dopri5", "ralston4", "bosh3", "rk4"}
+    assert dopri5[-1] < 1e-4 and {point["curve"] for point in profile} == {*explicit, *BDFS}
     assert all(point["nfe"] > 0 for point in profile)
 
 
@@ -257,3 +259,17 @@ def test_costs_until_a_likelihood_is_reached() -> None:
 def test_ours_are_exact_gradients_of_our_own_solves() -> None:
     own = [solver for solver in SOLVERS.values() if solver.group == OURS]
     assert own and all(solver.adjoint is None and "gradient" not in solver.settings for solver in own)
+
+
+def test_the_rate_falls_on_the_plane_to_the_planned_end_and_is_constant_on_mnist() -> None:
+    """A training that is cut short has the rates of the whole one."""
+    plane = Plane("moons", GIVEN["hidden"])
+
+    def losses(**given: int) -> list[float]:
+        return train(plane, "bosh3 1e-2", GIVEN | given, 0, Watch())["history"]["loss"]
+
+    whole = losses(iterations=4, planned=4)
+    assert losses(iterations=3, planned=4) == whole[:3]
+    slower = losses(iterations=4, planned=1000)
+    assert slower[:2] == whole[:2] and slower[3] != whole[3]  # the first step has the full rate, the third has not
+    assert Plane.cooling and not Digits.cooling

@@ -79,6 +79,7 @@ SOLVERS: dict[str, Solver] = {
     "bdf3": Solver(PAPER, "step 0.2, step of the inner solver found", _bdf(3)),
     "bdf4": Solver(PAPER, "step 0.2, step of the inner solver found", _bdf(4)),
     "auto 1e-2": Solver(OURS, "loose, its exact gradient", _loose("auto", 1e-2)),
+    "ralston4 1e-2": Solver(OURS, "loose, its exact gradient", _loose("ralston4", 1e-2)),
     "bosh3 1e-2": Solver(OURS, "loose, its exact gradient", _loose("bosh3", 1e-2)),
     "dopri5 1e-3": Solver(OURS, "loose, its exact gradient", _loose("dopri5", 1e-3)),
     "rk4, h = 1/3": Solver(OURS, "three steps, their exact gradient", {"method": "rk4", "step_size": 1 / 3}),
@@ -91,6 +92,7 @@ TIGHT: dict[str, Any] = _loose("dopri5", 1e-7)
 PROFILE: list[tuple[str, dict[str, Any]]] = [
     *(("dopri5", _loose("dopri5", tol)) for tol in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)),
     *(("bosh3", _loose("bosh3", tol)) for tol in (1e-1, 1e-2, 1e-3, 1e-4)),
+    *(("ralston4", _loose("ralston4", tol)) for tol in (1e-1, 1e-2, 1e-3, 1e-4)),
     *(("rk4", {"method": "rk4", "step_size": 1 / n}) for n in (2, 3, 5, 10)),
     *((f"bdf{k}", _bdf(k) | {"step_size": h, "inner_tol": tol})
       for k in (2, 3, 4) for h, tol in ((0.2, 2e-3), (0.1, 5e-4), (0.05, 1e-4))),

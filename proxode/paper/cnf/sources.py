@@ -18,6 +18,7 @@ SPAN, HELD_OUT = 4.0, 10_000_019  # half a side of the pictured square; the seed
 class Source(ABC):
     unit: str
     lr: float
+    cooling: bool  # whether the rate of the optimiser falls, along a cosine: to convergence
 
     @abstractmethod
     def flow(self, **cnf: Any) -> Flow: ...
@@ -40,7 +41,7 @@ class Source(ABC):
 class Plane(Source):
     """A density of `proxode.data`; the divergence is exact."""
 
-    unit, lr = "nats", 5e-3
+    unit, lr, cooling = "nats", 5e-3, True
 
     def __init__(self, name: str, hidden: list[int]) -> None:
         self.name, self.hidden = name, hidden
@@ -68,7 +69,7 @@ class Plane(Source):
 class Digits(Source):
     """MNIST, the first `images` of it; the divergence is estimated. `pool` averages squares of so many pixels."""
 
-    unit, lr = "bits/dim", 1e-3
+    unit, lr, cooling = "bits/dim", 1e-3, False
 
     def __init__(self, images: int, hidden: list[int], pool: int, data_dir: Path | None) -> None:
         self.hidden, self.pool = hidden, pool

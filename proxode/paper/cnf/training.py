@@ -34,7 +34,9 @@ def train(source: Source, label: str, given: dict[str, Any], seed: int, watch: W
     generator = Generator().manual_seed(seed)
     optimiser = torch.optim.Adam(flow.parameters(), lr=source.lr)
     settings = {"label": label, "seed": seed, "unit": source.unit, **given}
-    training = Training(flow, optimiser, settings, generators={"data": generator})
+    last = 0.01 * source.lr if source.cooling else source.lr
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, given["planned"], eta_min=last)
+    training = Training(flow, optimiser, settings, {"data": generator}, {"schedule": schedule})
     total = given["iterations"]
 
     def told(history: History) -> None:
@@ -76,6 +78,7 @@ def _step(
             raise ArithmeticError(f"the loss of iteration {i} is {float(loss.detach())}")
         torch.nn.utils.clip_grad_norm_(flow.parameters(), given["clip"])
         training.optimiser.step()
+        training.parts["schedule"].step()
         products = 2 * (counter.calls - forward)  # in torchdiffeq's backward a product follows every call
         entry = {
             "loss": float(loss.detach()), "seconds": time.perf_counter() - begin,

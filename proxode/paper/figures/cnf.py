@@ -17,7 +17,7 @@ from .ticks import plain_ticks
 
 SHADES = (
     "#DD7722", "#222222", "#bbbbbb", "#88CCAA", "#44AA99", "#117733", "#999933", "#CC3311", "#4C9FD0", "#AA4499",
-    "#332288",
+    "#332288", "#88CCEE",
 )  # fmt: skip
 LINES = {PAPER: "--", OURS: "-", "rival": ":"}
 
