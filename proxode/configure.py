@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from .controllers import Adaptive, Controller, FixedGrid
 from .gradients import SETTINGS, Gradient, gradient_of
-from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
+from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, followed, inner_solvers, solve_equation
 from .loop import Plan
 from .methods import Method, Proximal, method_of
 from .norms import rms_norm, tolerance_scale
@@ -271,7 +272,9 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
             result = solve_equation(inner, equation, guess, stop)
             if result.converged:
                 break
-        return result
+        if result.converged or share is not None or not inner.local:
+            return result
+        return followed(equation, partial(solve_equation, inner, stop=stop), result)
 
     whole = solve if split is None else solve_without_rest(split, solve)
     return whole, KAPPA if tol is None else tol, _backward_rtol(problem, tol)

@@ -28,8 +28,8 @@ from proxode.paper.stiff.van_der_pol import VanDerPol
 
 TINY: dict[str, Any] = {
     "allen_cahn": {"points": 12, "snapshots": 2}, "robertson": {"pieces": 2, "length": 2, "width": 3},
-    "van_der_pol": {"mu": 3.0, "count": 3, "length": 4}, "steps": 3, "rival_steps": 2, "seconds_per_step": 0.5,
-    "seconds": 2.0, "diffrax": [],
+    "van_der_pol": {"mu": 3.0, "count": 3, "length": 4}, "steps": 3, "explicit_steps": 2, "seconds_per_step": 0.5,
+    "seconds": 2.0, "judge_every": 2, "diffrax": [],
 }  # fmt: skip
 LIMITS = Limits(steps=4, most_steps=4, seconds_per_step=60.0, seconds=60.0)
 
@@ -156,7 +156,7 @@ def test_a_training_is_judged_by_a_tight_solve_and_not_by_its_own() -> None:
     assert before != pytest.approx(row["first_loss"], rel=1e-3) and row["tight_loss"] != row["last_loss"]
 
     few.rate = lambda *_: few.y0 * math.nan  # type: ignore[method-assign]
-    assert gradients.tight_loss(few, theta) is None
+    assert math.isnan(gradients.tight_loss(few, theta))
 
 
 def test_diffrax_gives_the_same_gradient() -> None:
@@ -240,7 +240,7 @@ def test_rows_have_keys_of_their_own_and_settings_are_plain() -> None:
 def test_the_runner_makes_the_report_and_every_part_of_it_is_shown(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     experiment = experiment_of("stiff")
-    setting = {"scale": "quick", "seed": 0, **TINY, "steps": 1, "rival_steps": 1, "seconds_per_step": 0.01}
+    setting = {"scale": "quick", "seed": 0, **TINY, "steps": 1, "explicit_steps": 1, "seconds_per_step": 0.01}
     made = run(experiment, setting, tmp_path)
     assert made["status"] == "complete" and len(made["rows"]) == 11
     for stop in (1, 5, 10):
@@ -259,26 +259,60 @@ def outcomes(steps: int = 3, diffrax: float | None = None, **rivals: Any) -> lis
         made["rows"] += [{"model": name, "method": DIFFRAX, "seconds_prepare": 9.0} for name in MODELS]
     for row in made["rows"]:
         each = 1.0 if row["method"] in OURS else diffrax if row["method"] == DIFFRAX else rivals.get(row["model"], 60.0)
-        count = 2 if row["method"] not in OURS else 3
-        stopped = each is None
-        losses = [] if stopped else [1.0, rivals.get("ours", 1e-4) if row["method"] in OURS else 1e-4, 1e-4][:count]
-        row |= {"status": "STOPPED" if stopped else "SUCCESS", "steps": len(losses), "message": "",
-                "first_loss": 1.0 if losses else None, "last_loss": losses[-1] if losses else None,
-                "tight_loss": rivals.get("tight", losses[-1] if losses else None),
-                "seconds": (each or 0.0) * len(losses), "seconds_last": rivals.get("seconds_last", 70.0),
-                "history": {"loss": losses, "seconds": [each] * len(losses)}}  # fmt: skip
+        count = 0 if each is None else 3 if row["method"] in OURS else 2
+        tight = [1.0, *(rivals.get("ours", [1e-4, 1e-4]) if row["method"] in OURS else [1e-4])][:count]
+        row |= {"status": "SUCCESS" if count else "STOPPED", "steps": count, "message": "",
+                "first_loss": 1.0 if count else None, "last_loss": 1e-4 if count else None,
+                "tight_loss": tight[-1] if count else None,
+                "seconds": (each or 0.0) * count, "seconds_last": rivals.get("seconds_last", 70.0),
+                "history": {"loss": [1.0, 1e-4, 1e-4][:count], "seconds": [each] * count, "tight": tight,
+                            "judged_at": list(range(1, count + 1))}}  # fmt: skip
     return [verdict.outcome for verdict in experiment_of("stiff").verdicts(made)]
 
 
 def test_verdicts() -> None:
     assert outcomes() == [HOLDS, UNKNOWN, UNKNOWN]
     assert outcomes(steps=100)[2] == HOLDS
-    assert outcomes(steps=100, tight=0.01)[2] == FAILS  # small only in the eyes of its own solver
-    assert outcomes(steps=100, tight=None)[2] == FAILS
+    assert outcomes(steps=100, ours=[0.01, 0.01])[2] == FAILS  # small only in the eyes of its own solver
+    assert outcomes(steps=100, ours=[None, None])[2] == FAILS
     assert outcomes(robertson=40.0)[0] == PARTLY
     assert outcomes(robertson=40.0, allen_cahn=40.0, van_der_pol=40.0)[0] == FAILS
     assert outcomes(robertson=None)[0] == HOLDS  # stopped in its first step, after 70 seconds
     assert outcomes(robertson=None, seconds_last=7.0)[0] == HOLDS  # a bound that says nothing
     assert outcomes(**dict.fromkeys(MODELS), seconds_last=7.0)[0] == UNKNOWN
-    assert outcomes(ours=0.5)[0] == FAILS  # fast, but not to the same loss
+    assert outcomes(ours=[0.5, 0.5])[0] == FAILS  # fast, but not to the same loss
     assert outcomes(diffrax=1.5)[1] == HOLDS and outcomes(diffrax=0.5)[1] == FAILS
+    assert outcomes(diffrax=1.4, ours=[1.2e-4, 1e-4])[1] == HOLDS  # an error that is a tenth larger is as good
+    assert outcomes(diffrax=1.4, ours=[1.3e-4, 1e-4])[1] == FAILS  # it takes a step more to be as good
+
+
+def test_gradients_that_explode_are_clipped_for_every_method(monkeypatch: Any) -> None:
+    """Adam goes by the size of its last gradients: one that is a million times as long would stop the training."""
+    steady, gradient = train(model("allen_cahn"), "proxode auto", LIMITS, 0, Watch()), Ours.__call__
+
+    def explodes(self: Ours, parameters: Parameters, hold: float, seconds: float) -> Any:
+        cost = gradient(self, parameters, hold, seconds)
+        for p in parameters.theta:
+            p.grad *= 1e6  # type: ignore[operator]
+        return cost
+
+    monkeypatch.setattr(Ours, "__call__", explodes)
+    longest: list[float] = []
+    step = torch.optim.Adam.step
+
+    def watched(self: torch.optim.Adam, *args: Any) -> Any:
+        longest.append(math.sqrt(sum(float(p.grad.square().sum()) for p in self.param_groups[0]["params"])))
+        return step(self, *args)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", watched)
+    row = train(model("allen_cahn"), "proxode auto", LIMITS, 0, Watch())
+    assert row["status"] == "SUCCESS" and max(longest) == pytest.approx(training.CLIP, rel=1e-3)
+    assert row["steps"] == steady["steps"]
+
+
+def test_tight_losses_are_taken_on_the_way_and_at_the_end() -> None:
+    row = train(model("allen_cahn"), "proxode auto", LIMITS._replace(steps=5, most_steps=5, judge_every=2), 0, Watch())
+    assert row["history"]["judged_at"] == [2, 4, 5] and len(row["history"]["tight"]) == 3
+    assert row["tight_loss"] == row["history"]["tight"][-1]
+    few = train(model("allen_cahn"), "proxode auto", LIMITS._replace(judge_every=3), 0, Watch())
+    assert few["history"]["judged_at"] == [3, 4]

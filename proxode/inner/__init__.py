@@ -11,6 +11,7 @@ from ..vector_field import number
 from .anderson import Anderson
 from .base import Goal, InnerResult, InnerSolver, Stop, solve_equation
 from .conjugate import FletcherReeves
+from .continuation import followed
 from .equation import ImplicitEquation
 from .fixed_point import FixedPoint
 from .gradient import GradientDescent, Nesterov, Restart
@@ -106,6 +107,7 @@ __all__ = [
     "Restart",
     "Solve",
     "Stop",
+    "followed",
     "inner_solvers",
     "solve_equation",
 ]  # fmt: skip

@@ -54,6 +54,7 @@ class InnerSolver:
     patience: ClassVar[int] = 200  # iterations without progress that end a solve
     tries: ClassVar[int] = 100  # iterations that are worth it where a shorter step is the alternative
     noise_patience: ClassVar[int] = 20  # iterations without progress after which the residual may be noise
+    local: ClassVar[bool] = False  # is it sure near a root, and only there?
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> Any:
         """The state before the first step. r is the residual at z."""
@@ -78,6 +79,10 @@ class InnerSolver:
         """Iterations that a solve may take, and those without progress that end it. Where a shorter step is the
         alternative, it is hurried."""
         return (self.tries if hurried else self.max_iters), self.patience
+
+    def retreats(self, state: Any) -> bool:
+        """Whether the next step takes back the last one, should it have led to where f has no finite value."""
+        return False
 
     def verdict(self, state: Any) -> Status | None:
         """A reason to give up at once, or None."""
@@ -213,7 +218,7 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         if stop.by_residual and size <= tol:
             solver.reached(equation, r, state)
             return InnerResult(solver.name, z, Status.SUCCESS, i, size, tol, r)
-        ended = solver.verdict(state) or _blown_up(size, first)
+        ended = solver.verdict(state) or (None if solver.retreats(state) else _blown_up(size, first))
         if ended is not None:
             status = ended
             break

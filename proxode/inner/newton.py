@@ -48,6 +48,7 @@ class DampedNewton(InnerSolver):
 
     max_iters: ClassVar[int] = 100
     patience: ClassVar[int] = 15
+    local: ClassVar[bool] = True
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> NewtonState:
         return NewtonState(z, r, r, 0.0, goal.part * two_norm(r))
@@ -65,6 +66,9 @@ class DampedNewton(InnerSolver):
     def iterate(self, z: Tensor, state: NewtonState) -> Tensor:
         return state.z  # z itself may still be found too long a step
 
+    def retreats(self, state: NewtonState) -> bool:
+        return state.length > SHORTEST
+
     def solve_linear(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: NewtonState) -> LinearResult:
         raise NotImplementedError
 
@@ -79,6 +83,7 @@ class ChordState(NamedTuple):
     size: float = 0.0  # of the move, in the norm of errors
     length: float = 1.0  # part of the move that was taken
     here: bool = False  # is the Jacobian that of z?
+    ahead: Tensor | None = None  # the move that it would make from where the last one led
     due: bool = False  # is a new Jacobian wanted?
     trusted: bool = False  # may the first move go unchecked?
     moves: int = 0  # with this Jacobian
@@ -91,7 +96,11 @@ class Newton(InnerSolver):
 
     The Jacobian is kept while iterations with it converge fast, from one equation to the next too, and until those that
     it was short of have cost as much as a new one. Their rate tells when to stop. With a new one, a step that does not
-    shrink the residual is taken again, shorter. Without `full` the Jacobian must be a band by a few products.
+    lead nearer to the root is taken again, shorter. Without `full` the Jacobian must be a band by a few products.
+
+    How near a point is to the root is what the same Jacobian would move next, and lengths follow the curvature that was
+    met: the iteration is the same in all units of the residual (Deuflhard 2004, Newton Methods for Nonlinear Problems,
+    section 3.3). Where a shorter step of time is the alternative to a long search, the residual and halving will do.
     """
 
     full: bool = True
@@ -99,6 +108,7 @@ class Newton(InnerSolver):
     name: ClassVar[str] = "newton"
     max_iters: ClassVar[int] = 100
     patience: ClassVar[int] = 15
+    local: ClassVar[bool] = True
     tries: ClassVar[int] = 4
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> ChordState:
@@ -113,13 +123,16 @@ class Newton(InnerSolver):
         return ChordState(goal, z, r, (z, r), known, due=due, trusted=trusted)
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState) -> tuple[Tensor, ChordState]:
-        if state.here and state.move is not None and state.length > SHORTEST:
-            shrunk = bool((two_norm(r) <= (1.0 - 0.1 * state.length) * two_norm(state.r)).all())
-            if not shrunk:
-                length = state.length * (0.5 if state.length > 0.2 else 0.1)
+        ahead = None
+        if state.move is not None and state.factors is not None and not state.goal.hurried:
+            ahead = state.factors.solve(r)
+        if state.here and state.move is not None:
+            if state.length > SHORTEST and not self._shrunk(state, r, ahead):
+                length = self._shorter(state, ahead)
                 return state.z - length * state.move, state._replace(length=length, rate=1.0)
+            state = state._replace(ahead=ahead)
         if state.factors is not None and not state.due:
-            move = state.factors.solve(r)
+            move = state.factors.solve(r) if ahead is None else ahead
             size = state.goal.measure(move)
             first, price = state.move is None, equation.f.jacobian_price
             slow = max(SLOW, price / (price + DEAR))
@@ -129,12 +142,41 @@ class Newton(InnerSolver):
                 factors = state.factors if first else state.factors.used(rate, state.moves > 1)
                 equation.f.learned[self.name] = factors
                 return z - move, state._replace(
-                    z=z, r=r, factors=factors, move=move, size=size, here=False,
+                    z=z, r=r, factors=factors, move=move, size=size, here=False, ahead=None,
                     rate=1.0 if first and not state.trusted else factors.rate, moves=state.moves + 1,
                 )  # fmt: skip
             if not state.here and bool((two_norm(r) > two_norm(state.start[1])).any()):
                 z, r = state.start  # the old Jacobian has led away
         return self._with_new_jacobian(equation, z, r, state)
+
+    def retreats(self, state: ChordState) -> bool:
+        return state.here and state.length > SHORTEST and not state.goal.hurried
+
+    def _shrunk(self, state: ChordState, r: Tensor, ahead: Tensor | None) -> bool:
+        """Has the last move led nearer to the root? By what the same Jacobian would move next: the residual itself says
+        little, for in a stiff equation it is that of the fastest components, however small their errors."""
+        if ahead is None:
+            return bool((two_norm(r) <= (1.0 - 0.1 * state.length) * two_norm(state.r)).all())
+        return state.goal.measure(ahead) <= (1.0 - 0.25 * state.length) * state.size
+
+    def _shorter(self, state: ChordState, ahead: Tensor | None) -> float:
+        """The length at which the equation, as curved as it was found to be, would halve the distance to the root."""
+        length, measure = state.length, state.goal.measure
+        half = length * (0.5 if length > 0.2 else 0.1)
+        if ahead is None or state.move is None or not math.isfinite(measure(ahead)):
+            return half
+        curved = measure(ahead - (1.0 - length) * state.move)
+        return max(min(0.5 * state.size * length**2 / max(curved, TINY), 0.5 * length), SHORTEST * length)
+
+    def _length(self, state: ChordState, move: Tensor, size: float) -> float:
+        """Of the first try with a new Jacobian."""
+        if state.move is None:
+            return 1.0
+        if state.ahead is None or state.length == 1.0:
+            return min(1.0, 2.0 * state.length)
+        measure = state.goal.measure
+        curved = measure(state.ahead - move) * size / max(state.size * measure(state.ahead), TINY)
+        return min(1.0, max(state.length / max(curved, TINY), SHORTEST))
 
     def _rate(self, equation: ImplicitEquation, state: ChordState, size: float, z: Tensor, r: Tensor) -> float:
         """By which the last move has shrunk the error: the next move beside it, but also the residual. With a Jacobian
@@ -164,11 +206,12 @@ class Newton(InnerSolver):
         else:  # singular: the least-squares direction still goes downhill
             matrix = torch.eye(len(jacobian), dtype=r.dtype, device=r.device) - number(equation.gamma) * jacobian
             move = torch.linalg.pinv(matrix) @ r
-        length = 1.0 if state.move is None else min(1.0, 2.0 * state.length)
         size = state.goal.measure(move)
+        length = self._length(state, move, size)
         return z - length * move, state._replace(
-            z=z, r=r, factors=factors, move=move, size=size, length=length, here=True, rate=1.0, due=False, moves=1
-        )
+            z=z, r=r, factors=factors, move=move, size=size, length=length, here=True, ahead=None, rate=1.0, due=False,
+            moves=1,
+        )  # fmt: skip
 
     def _jacobian(self, equation: ImplicitEquation, z: Tensor) -> Tensor | Compressed | None:
         """By its entries where they make a narrow band of many unknowns, else dense."""

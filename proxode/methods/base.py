@@ -205,6 +205,16 @@ class Proximal(Method):
             return previous.detach()
         return history.extrapolate(t, self.points)
 
+    def solved(
+        self, solve: Solve, equation: ImplicitEquation, t: Time, history: History, previous: Tensor
+    ) -> InnerResult:
+        """The equation of time t. Past a transient its extrapolation may be worse than no guess at all: a step of given
+        length, which has no shorter one to fall back to, is tried from the last state too."""
+        result = solve(equation, self.guess(t, history, previous))
+        if result.converged or self.estimating or self.predictor == "previous" or len(history.ts) == 1:
+            return result
+        return solve(equation, previous.detach())
+
 
 def slope_after(equation: ImplicitEquation, result: InnerResult) -> Tensor | None:
     """f at the solution, from the residual that closed the solve; None where that was not evaluated."""

@@ -102,7 +102,7 @@ class BDF(Proximal):
         weights, gamma = bdf_coefficients(t1, history.ts[:k])
         anchor = combine(None, weights, history.ys[:k])
         equation = ImplicitEquation(f, beside(t1, -side, anchor.dtype), anchor, gamma)
-        result = solve(equation, self.guess(t1, history, history.ys[0]))
+        result = self.solved(solve, equation, t1, history, history.ys[0])
         following = history.push(t1, result.z, slope_after(equation, result), self.points)
         through = Lagrange((t1, *history.ts[:k]), (result.z, *history.ys[:k]))
         return Step(result.z, following, through, failure=None if result.converged else result)

@@ -32,7 +32,7 @@ class BackwardEuler(Proximal):
         y0 = history.ys[0]
         history = self.started(f, t0, history, side)
         equation = ImplicitEquation(f, beside(t1, -side, y0.dtype), y0, t1 - t0)
-        result = solve(equation, self.guess(t1, history, y0))
+        result = self.solved(solve, equation, t1, history, y0)
         following = history.push(t1, result.z, slope_after(equation, result), self.points)
         return Step(
             result.z,
@@ -64,7 +64,7 @@ class CrankNicolson(Proximal):
         slope0 = f(beside(t0, side, y0.dtype), y0) if history.slope is None else history.slope
         anchor = combine(y0, [half], [slope0])
         equation = ImplicitEquation(f, beside(t1, -side, y0.dtype), anchor, half)
-        result = solve(equation, self.guess(t1, history, y0))
+        result = self.solved(solve, equation, t1, history, y0)
         slope1 = slope_after(equation, result)
         return Step(
             result.z,
@@ -104,7 +104,7 @@ class MultiStage(Proximal):
         ):
             t = beside(t1, -side, y0.dtype) if c == 1.0 else t0 + c * h
             equation = ImplicitEquation(f, t, combine(None, weights, z), gamma * h)
-            result = solve(equation, self.guess(t, history, z[-1]))
+            result = self.solved(solve, equation, t, history, z[-1])
             z.append(result.z)
             slope = slope_after(equation, result)
             if not result.converged:
@@ -142,7 +142,7 @@ class Sdirk(Proximal):
         for row, c in zip(self.tableau.a, self.tableau.c, strict=True):
             t = beside(t1, -side, y0.dtype) if c == 1.0 else t0 + c * h
             equation = ImplicitEquation(f, t, combine(y0, [h * a for a in row[:-1]], slopes), row[-1] * h)
-            result = solve(equation, self.guess(t, history, z))
+            result = self.solved(solve, equation, t, history, z)
             if not result.converged:
                 return Step(result.z, history, Linear(t0, t1, y0, result.z), failure=result)
             z = result.z

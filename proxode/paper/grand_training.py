@@ -100,8 +100,8 @@ def tell(watch: Watch, history: History, setting: dict[str, Any]) -> None:
 
 
 def summary(history: History) -> Row:
-    """Means over the epochs, the last loss, the accuracies of the epoch that is best on the validation nodes (as GRAND's
-    authors report them) and what each epoch has given."""
+    """Means over the epochs, the last loss, the accuracies of the epoch that is best on the validation nodes (as
+    GRAND's authors report them) and what each epoch has given."""
     row: Row = {"epochs_done": len(history)}
     names = list(dict.fromkeys(name for epoch in history for name in epoch))
     row["history"] = {name: [epoch.get(name) for epoch in history] for name in names}

@@ -53,13 +53,13 @@ class Field(nn.Module):
 
 
 @torch.no_grad()
-def tight_loss(model: Model, parameters: Parameters) -> float | None:
-    """By a solve at 1e-6, whatever the training was solved with; None where that fails."""
+def tight_loss(model: Model, parameters: Parameters) -> float:
+    """By a solve at 1e-6, whatever the training was solved with; nan where that fails."""
     field = Field(model, parameters, model.hold(1.0), math.inf, count=False)
     try:
         return float(model.loss(odeint(field, model.y0, model.times, rtol=TIGHT, atol=TIGHT)[1:]))
     except SolverError:
-        return None
+        return math.nan
 
 
 class Gradient(ABC):
