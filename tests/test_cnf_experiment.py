@@ -152,11 +152,22 @@ def test_missing_digits_are_said_before_anything_is_run(tmp_path: Path) -> None:
     experiment = experiment_of("cnf")
     said = experiment.missing(experiment.setting("full"), tmp_path)
     assert said is not None and "train-images-idx3-ubyte.gz" in said and "--data-dir" in said
-    assert experiment.missing(experiment.setting("quick"), None) is None
+    quick = experiment.setting("quick")
+    assert experiment.missing(quick, tmp_path) is None  # which does without them
+    assert {task.key["data"] for task in experiment.tasks(quick, tmp_path)} == {"pinwheel"}
     for name in ("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
                  "t10k-labels-idx1-ubyte.gz"):  # fmt: skip
         (tmp_path / name).write_bytes(gzip.compress(b""))
     assert experiment.missing(experiment.setting("full"), tmp_path) is None
+    assert {task.key["data"] for task in experiment.tasks(quick, tmp_path)} == {"pinwheel", "mnist"}
+
+
+def test_verdicts_of_the_quick_setting_do_without_digits() -> None:
+    setting = {**SETTING, "sources": {"moons": GIVEN, "mnist": GIVEN | {"if there": True}}}
+    verdicts = experiment_of("cnf").verdicts({**report(), "setting": setting})
+    assert UNKNOWN not in {verdict.outcome for verdict in verdicts} and verdicts[0].setting == "moons"
+    half = {**report(), "setting": setting, "rows": [*report()["rows"], {**row_of("bdf2"), "data": "mnist"}]}
+    assert {verdict.outcome for verdict in experiment_of("cnf").verdicts(half)} == {UNKNOWN}  # they have begun
 
 
 # Reports
@@ -168,7 +179,7 @@ def test_settings_are_plain_and_rows_have_keys_of_their_own() -> None:
         setting = experiment.setting(scale, 2)
         assert json.loads(json.dumps(setting)) == setting
         keys = [json.dumps(task.key) for task in experiment.tasks(setting)]
-        assert len(set(keys)) == len(keys) == len(SOLVERS) * len(setting["sources"])
+        assert len(set(keys)) == len(keys) and len(keys) % len(SOLVERS) == 0
 
 
 def test_every_part_of_a_report_is_shown(tmp_path: Path) -> None:

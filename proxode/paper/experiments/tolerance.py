@@ -58,11 +58,11 @@ class Tolerance(Experiment):
             "places": ["trained"], "reference_tol": 1e-6, "most_calls": 160,
         },
         "full": {
-            **SIZES["coauthor_cs"], "tolerances": [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6], "reference_tol": 1e-7,
-            "variants": ["printed", "scaled"], "train_epochs": 15, "places": ["start", "trained"], "most_calls": 1500,
+            **SIZES["coauthor_cs"], "tolerances": [1e-1, 1e-2, 1e-3, 1e-4, 1e-5], "reference_tol": 1e-7,
+            "variants": ["printed", "scaled"], "train_epochs": 15, "places": ["start", "trained"], "most_calls": 1000,
         },
     }  # fmt: skip
-    cut = "a gradient at the start and one after 15 epochs in place of whole trainings; 1,500 calls of f are the limit"
+    cut = "a gradient at the start and one after 15 epochs in place of whole trainings; 1,000 calls of f are the limit"
 
     def missing(self, setting: dict[str, Any], data_dir: Path | None) -> str | None:
         return missing(setting, data_dir)
