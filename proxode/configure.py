@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from .controllers import Adaptive, Controller, FixedGrid
 from .gradients import SETTINGS, Gradient, gradient_of
-from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, followed, inner_solvers, solve_equation
+from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
 from .loop import Plan
 from .methods import Method, Proximal, method_of
 from .norms import rms_norm, tolerance_scale
@@ -254,17 +253,18 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
 
     def make_stop(anchor: Tensor, guess: Tensor) -> Stop:
         if tol is not None:
-            return Stop(tol, kind, max_iters=max_iters)
+            return Stop(tol, kind, max_iters=max_iters, given=share is None)
         scale = tolerance_scale(rtol, atol, anchor, guess)
         numbers = torch.finfo(scale.dtype)
         scale = scale.clamp(min=max(numbers.eps * float(scale.max()), numbers.tiny**0.25))
         if kind == "update":
-            return Stop(KAPPA * float(torch.linalg.vector_norm(scale)), kind, max_iters=max_iters)
+            whole = KAPPA * float(torch.linalg.vector_norm(scale))
+            return Stop(whole, kind, max_iters=max_iters, given=share is None)
         if share is not None:
             tight, move = KAPPA_ADAPTIVE * share, OF_MOVE_ADAPTIVE
             # The rates of parts that are not solved for multiply what an unseen point is off, and see it anyway.
             return Stop(tight, kind, scale, norm, max_iters, believing=split is None, of_move=move)
-        return Stop(KAPPA, kind, scale, norm, max_iters, of_move=OF_MOVE)
+        return Stop(KAPPA, kind, scale, norm, max_iters, of_move=OF_MOVE, given=True)
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
         stop = make_stop(equation.anchor, guess)
@@ -272,9 +272,7 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
             result = solve_equation(inner, equation, guess, stop)
             if result.converged:
                 break
-        if result.converged or share is not None or not inner.local:
-            return result
-        return followed(equation, partial(solve_equation, inner, stop=stop), result)
+        return result
 
     whole = solve if split is None else solve_without_rest(split, solve)
     return whole, KAPPA if tol is None else tol, _backward_rtol(problem, tol)

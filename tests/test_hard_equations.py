@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -34,8 +35,8 @@ def test_newton_goes_along_a_bent_valley_however_steep_it_is(fast: float) -> Non
         return torch.stack([10.0 * (1.0 - y[0]) - torch.exp(y[0]), fast * (y[0] ** 2 - y[1])])
 
     made = equation(f, [-3.0, 9.0])
-    result = solve_equation(INNER["newton"], made, made.anchor, Stop(1e-6))
-    assert result.converged and result.iterations <= 12
+    result = solve_equation(INNER["newton"], made, made.anchor, Stop(1e-6, given=True))
+    assert result.converged and result.iterations <= 14
     y1, y2 = result.z.tolist()
     assert y2 == pytest.approx((9.0 + fast * y1**2) / (1.0 + fast), rel=1e-6)
 
@@ -43,8 +44,38 @@ def test_newton_goes_along_a_bent_valley_however_steep_it_is(fast: float) -> Non
 def test_newton_still_gets_out_of_where_full_steps_run_away() -> None:
     """From 5 a full step for the root of arctan leads to -30, and on to infinity."""
     made = equation(lambda t, y: -1e6 * torch.arctan(y), [5.0])
-    result = solve_equation(INNER["newton"], made, made.anchor, Stop(1e-4))
+    result = solve_equation(INNER["newton"], made, made.anchor, Stop(1e-4, given=True))
     assert result.converged and result.iterations <= 25 and abs(float(result.z)) < 1e-4
+
+
+@pytest.mark.parametrize("power, a", [(9, 1.5), (15, 1.5), (15, 2.0), (25, 2.0)])
+def test_lengths_do_not_swing_where_f_is_flat_and_then_steep(power: int, a: float) -> None:
+    """From zero f looks constant; a whole step ends where it is enormous."""
+    made = equation(lambda t, y: -(y**power), [a])
+    made_at_zero = torch.zeros_like(made.anchor)
+    result = solve_equation(INNER["newton"], made, made_at_zero, Stop(1e-6, given=True))
+    assert result.converged and result.iterations <= 60
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("inner", ["newton", "newton_krylov"])
+def test_an_update_that_was_cut_short_does_not_end_a_solve(inner: str, given: bool) -> None:
+    made = equation(lambda t, y: 10.0 - y**9, [0.0])
+    result = solve_equation(INNER[inner], made, made.anchor, Stop(2e-3, "update", given=given))
+    if result.converged:
+        assert float(made.residual(result.z).abs()) < 0.5
+    assert result.converged or not given
+
+
+def test_the_jacobian_of_an_attempt_that_failed_does_not_end_the_next() -> None:
+    """A move with it may lead anywhere: then it goes back to the start, and makes a Jacobian there."""
+    made = equation(lambda t, y: 1000.0 - torch.exp(20.0 * y), [0.0])
+    away = torch.full_like(made.anchor, -1.0)  # where f is flat
+    newton = INNER["newton"]
+    solve_equation(newton, made, away, Stop(1e-12, max_iters=1, given=True))
+    assert "newton" in made.f.learned
+    result = solve_equation(newton, made, made.anchor, Stop(1e-6, given=True))
+    assert result.converged and float(result.z) == pytest.approx(0.345, abs=0.01)
 
 
 # Guesses
@@ -79,6 +110,42 @@ def test_an_adaptive_step_that_fails_is_made_shorter_and_not_tried_twice() -> No
     assert len(beyond) == len(set(beyond))
 
 
+def test_the_tolerance_of_a_second_start_is_not_that_of_the_guess_that_misled() -> None:
+    """The size of the state is in the tolerance: a guess that is a billion times too large would make anything do."""
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return -(y**3) * torch.where(y > 0, 1.0, torch.nan)
+
+    t = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)
+    for size in (1e3, 1e6, 1e9, 1e12):
+        y0 = torch.tensor([size], dtype=torch.float64)
+        y = odeint(f, y0, t, method="backward_euler", rtol=1e-3, atol=1e-6, options={"step_size": 1.0})
+        for before, after in pairwise(y.flatten().tolist()):
+            assert after + after**3 == pytest.approx(before, rel=1e-3)
+
+
+def test_the_chances_of_a_step_come_in_their_order_and_a_limit_ends_them(monkeypatch: Any) -> None:
+    """The guess, the last state, then the way from a step without length."""
+    guesses: list[float] = []
+    alone = proxode.configure.solve_equation
+
+    def watched(solver: Any, made: ImplicitEquation, guess: Tensor, stop: Stop) -> InnerResult:
+        guesses.append(float(guess))
+        return alone(solver, made, guess, stop)
+
+    monkeypatch.setattr("proxode.configure.solve_equation", watched)
+    y0, t = torch.tensor([3.5], dtype=torch.float64), torch.tensor([0.0, 1e-3, 1.0], dtype=torch.float64)
+    options: dict[str, Any] = {"grid_constructor": lambda func, y0, t: t}
+    y = odeint(inhibited, y0, t, method="backward_euler", options=options)
+    y1 = float(y[1])
+    assert guesses[0] == 3.5 and guesses[1] != y1 and guesses[2] == guesses[3] == y1  # the way begins there too
+    assert float(y[2]) < 0.01
+    guesses.clear()
+    with pytest.raises(SolverError):
+        odeint(inhibited, y0, t, method="backward_euler", options=options | {"inner_max_iters": 2})
+    assert len(guesses) <= 2
+
+
 # Several roots
 
 
@@ -91,12 +158,12 @@ def test_a_given_step_finds_the_root_that_belongs_to_the_solution() -> None:
     """Newton alone runs away to large y; followed from gamma = 0, the root goes down to zero as the solution does."""
     y0, t = torch.tensor([3.5], dtype=torch.float64), torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)
     alone = equation(inhibited, [3.5])
-    assert not solve_equation(INNER["newton"], alone, alone.anchor, Stop(1e-8)).converged
+    assert not solve_equation(INNER["newton"], alone, alone.anchor, Stop(1e-8, given=True)).converged
     with record() as stats:
         y = odeint(inhibited, y0, t, method="backward_euler", rtol=1e-8, atol=1e-8, options={"step_size": 1.0})
     z = float(y[1])
     assert 0 < z < 0.01 and z - 3.5 - float(inhibited(0, y[1])) == pytest.approx(0.0, abs=1e-6)
-    assert stats.n_inner_failed >= 1 and stats.nfe_forward <= 700
+    assert stats.n_inner_failed >= 1 and stats.nfe_forward <= 1200
 
 
 def test_its_gradient_is_that_of_the_equation() -> None:
@@ -109,31 +176,16 @@ def test_its_gradient_is_that_of_the_equation() -> None:
     assert float(found) == pytest.approx(1.0 / float(1.0 - slope), rel=1e-6)
 
 
-def test_the_iterations_of_all_solves_are_counted() -> None:
-    made, seen = equation(inhibited, [3.5]), 0
-
-    def solve(part: ImplicitEquation, guess: Tensor) -> InnerResult:
-        nonlocal seen
-        result = solve_equation(INNER["newton"], part, guess, Stop(1e-8))
-        seen += result.iterations
-        return result
-
-    failed = solve(made, made.anchor)
-    result = followed(made, solve, failed)
-    assert result.converged and result.iterations == seen
-
-
-def test_an_equation_without_a_root_stays_a_failure_with_its_own_status() -> None:
+def test_an_equation_without_a_root_is_not_followed_beyond_its_last() -> None:
     """`z = 1 + gamma z^2` has none beyond gamma = 1/4: the two that there are meet and vanish."""
     made, gammas = equation(lambda t, y: y * y, [1.0]), list[float]()
 
     def solve(part: ImplicitEquation, guess: Tensor) -> InnerResult:
         gammas.append(float(part.gamma))
-        return solve_equation(INNER["newton"], part, guess, Stop(1e-8))
+        return solve_equation(INNER["newton"], part, guess, Stop(1e-8, given=True))
 
-    failed = solve(made, made.anchor)
-    assert not failed.converged and followed(made, solve, failed) is failed
-    assert len(gammas) <= TRIES // 2 and max(gammas[1:]) == 1.0 and any(0.2 < gamma <= 0.25 for gamma in gammas)
+    assert followed(made, made.anchor, solve) is None
+    assert len(gammas) < TRIES and max(gammas) == 1.0 and any(0.2 < gamma <= 0.25 for gamma in gammas)
 
 
 def test_where_even_the_shortest_way_fails_it_is_given_up_soon() -> None:
@@ -141,10 +193,21 @@ def test_where_even_the_shortest_way_fails_it_is_given_up_soon() -> None:
 
     def solve(part: ImplicitEquation, guess: Tensor) -> InnerResult:
         calls.append(float(part.gamma))
-        return solve_equation(INNER["newton"], part, guess, Stop(1e-8))
+        return solve_equation(INNER["newton"], part, guess, Stop(1e-8, given=True))
 
-    failed = solve(made, made.anchor)
-    assert followed(made, solve, failed) is failed and len(calls) < 12
+    assert followed(made, made.anchor, solve) is None and len(calls) < 12
+
+
+def test_the_way_is_that_of_the_same_step_of_other_lengths() -> None:
+    """Of Crank-Nicolson's: its anchor is no state of the solution, and here f overflows there."""
+
+    def f(t: object, y: Tensor) -> Tensor:
+        return 1000.0 - torch.exp(20.0 * y)
+
+    y0, t = torch.tensor([0.0], dtype=torch.float64), torch.linspace(0, 3, 4, dtype=torch.float64)
+    y = odeint(f, y0, t, method="crank_nicolson", rtol=1e-6, atol=1e-8, options={"step_size": 1.0})
+    steps = pairwise(y)
+    assert all(float(b - a - 0.5 * (f(0, a) + f(0, b))) == pytest.approx(0.0, abs=1e-3) for a, b in steps)
 
 
 @pytest.mark.parametrize("inner", ["fr", "anderson", "fixed_point"])

@@ -155,6 +155,26 @@ def test_resume_refuses_a_report_of_another_run(tmp_path: Path, damage: Any, wor
     assert (tmp_path / "squares.json").read_text() == text  # and leaves it alone
 
 
+def test_resume_makes_what_has_been_added_to_a_list_of_rows(tmp_path: Path) -> None:
+    """But only where the experiment says that the list is one; and nothing may have gone from it."""
+
+    class Chosen(Squares):
+        growing = ("chosen",)
+
+        def tasks(self, setting: dict[str, Any], data_dir: Path | None = None) -> list[Task]:
+            return [task for task in super().tasks(setting) if task.key["i"] in setting["chosen"]]
+
+    few, more = ({**setting(), "chosen": chosen, "sizes": [1]} for chosen in ([0, 2], [0, 1, 2, 3]))
+    run(Chosen(), few, tmp_path)
+    second = Chosen()
+    report = run(second, more, tmp_path, resume=True)
+    assert second.made == [1, 3] and report["status"] == "complete" and report["setting"]["chosen"] == [0, 1, 2, 3]
+    assert report["expected"] == 4 and len(report["rows"]) == 4
+    for other in (few, {**more, "sizes": [1, 2]}):
+        with pytest.raises(ReportError, match="other settings"):
+            run(Chosen(), other, tmp_path, resume=True)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"rows": []}'])
 def test_resume_refuses_what_is_not_a_report(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "squares.json").write_bytes(content)

@@ -11,12 +11,13 @@ from ..vector_field import number
 from .anderson import Anderson
 from .base import Goal, InnerResult, InnerSolver, Stop, solve_equation
 from .conjugate import FletcherReeves
-from .continuation import followed
+from .continuation import followed, is_lost
 from .equation import ImplicitEquation
 from .fixed_point import FixedPoint
 from .gradient import GradientDescent, Nesterov, Restart
 from .lbfgs import LBFGS
-from .newton import Newton, NewtonCG, NewtonKrylov
+from .newton import Newton
+from .newton_krylov import NewtonCG, NewtonKrylov
 
 INNER: dict[str, InnerSolver] = {
     solver.name: solver
@@ -109,5 +110,6 @@ __all__ = [
     "Stop",
     "followed",
     "inner_solvers",
+    "is_lost",
     "solve_equation",
 ]  # fmt: skip

@@ -31,6 +31,7 @@ class Goal(NamedTuple):
     measure: Callable[[Tensor], float]
     by_residual: bool = True  # False: an update is to become small, whatever the residual
     hurried: bool = False  # a shorter step is the alternative to many iterations
+    given: bool = False  # the step has a given length: there is no alternative
 
 
 class Believed(NamedTuple):
@@ -67,6 +68,10 @@ class InnerSolver:
     def iterate(self, z: Tensor, state: Any) -> Tensor:
         """The iterate that belongs to the point z which `step` proposed; they differ where z is a trial."""
         return z
+
+    def is_whole(self, state: Any) -> bool:
+        """Whether the last update was a whole one: one that was cut says nothing of how far the root is."""
+        return True
 
     def shortcut(self, state: Any) -> Believed | None:
         """Where a solve may end without another evaluation."""
@@ -108,6 +113,7 @@ class Stop:
     max_iters: int | None = None
     believing: bool = False  # may a solve end at a point where f was not evaluated?
     of_move: float | None = None  # the residual may also be no more than this part of gamma f, what the step moves
+    given: bool = False  # has the step a given length, and no shorter one to fall back to?
 
     @property
     def by_residual(self) -> bool:
@@ -202,13 +208,14 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         return InnerResult(solver.name, z, Status.INNER_NON_FINITE, 0, size, tol)
     best, best_size, best_at, at = z, size, 0, z  # without its residual, a state more: who wants it evaluates again
     status, i = Status.INNER_MAX_ITERATIONS, 0
-    state = solver.init(equation, z, r, Goal(min(tol / size, 1.0), tol, stop.measure, stop.by_residual, stop.believing))
+    goal = Goal(min(tol / size, 1.0), tol, stop.measure, stop.by_residual, stop.believing, stop.given)
+    state = solver.init(equation, z, r, goal)
     most, patience = solver.limits(state, hurried=stop.believing)
     for i in range(1, (stop.max_iters or most) + 1):
         z, state = solver.step(equation, z, r, state)
         if not stop.by_residual:
             before, at = at, solver.iterate(z, state)
-            if at is not before and _settled(at, before, tol):
+            if at is not before and solver.is_whole(state) and _settled(at, before, tol):
                 return InnerResult(solver.name, at, Status.SUCCESS, i, float(two_norm(at - before).max()), tol)
         elif stop.believing and (end := solver.shortcut(state)) is not None and (left := stop.measure(end.left)) <= tol:
             return InnerResult(solver.name, end.z, Status.SUCCESS, i, left, tol, end.r, seen=False)

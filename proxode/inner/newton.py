@@ -1,4 +1,4 @@
-"""Newton's method with a dense Jacobian (`newton`) or products only (`newton_krylov`, `cg`)."""
+"""Newton's method with a dense Jacobian, or a band."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import torch
 from torch import Tensor
 
 from ..jacobian import Compressed
-from ..linear import ASYMMETRY, LinearResult, cg, gmres
 from ..norms import two_norm
-from ..solution import Status
 from ..vector_field import number
 from .base import Believed, Goal, InnerSolver
 from .equation import ImplicitEquation
 from .factors import Factors, is_finite, spectral_radius
+from .newton_krylov import SHORTEST
 
 BANDED = 128  # unknowns from which a band is solved faster than a dense matrix
-SHORTEST = 1e-4  # of the full step, before a new direction is made all the same
-FIRST_FORCING = 1e-2  # part of the residual that the first linear solve may leave
-LARGEST_FORCING = 0.5
+LARGEST_CHANGE = 10.0  # of a length, from one try to the next: curvature at one place tells little of another
 SLOW = 0.5  # rate of convergence at which a kept Jacobian is given up, where a new one costs little
 DEAR = 25  # products, for which a new one is worth some iterations more
 STIFF = 1.0  # gamma times the spectral radius, from where a first move may go unchecked
@@ -29,48 +26,6 @@ UNCHECKED = 4  # equations in a row that may end so
 MISSED = 0.05  # part of the residual that counts as error while a move is not checked
 TINY = 1e-300
 NOISE = 10.0  # ulp of the state, times the stiffness: a residual of that size tells nothing
-
-
-class NewtonState(NamedTuple):
-    z: Tensor  # where the direction was made
-    r: Tensor
-    direction: Tensor
-    length: float  # 0 before the first step
-    target: Tensor  # |r| to reach in the end
-    left: float = 0.0  # part of r that the linear solve left: what the linear model says of the next residual
-    asymmetry: float = 0.0
-
-
-@dataclass(frozen=True)
-class DampedNewton(InnerSolver):
-    """`z - length * d` with `(I - gamma J) d = r`. A step that does not shrink the residual is taken again from
-    the same point, shorter; the length grows back to one."""
-
-    max_iters: ClassVar[int] = 100
-    patience: ClassVar[int] = 15
-    local: ClassVar[bool] = True
-
-    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> NewtonState:
-        return NewtonState(z, r, r, 0.0, goal.part * two_norm(r))
-
-    def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: NewtonState) -> tuple[Tensor, NewtonState]:
-        shrunk = bool((two_norm(r) <= (1.0 - 0.1 * state.length) * two_norm(state.r)).all())
-        if state.length > SHORTEST and not shrunk:
-            length = state.length * (0.5 if state.length > 0.2 else 0.1)
-            return state.z - length * state.direction, state._replace(length=length)
-        solved = self.solve_linear(equation, z, r, state)
-        length = min(1.0, 2.0 * state.length) if state.length else 1.0
-        asymmetry = max(solved.asymmetry, state.asymmetry)
-        return z - length * solved.x, NewtonState(z, r, solved.x, length, state.target, solved.residual, asymmetry)
-
-    def iterate(self, z: Tensor, state: NewtonState) -> Tensor:
-        return state.z  # z itself may still be found too long a step
-
-    def retreats(self, state: NewtonState) -> bool:
-        return state.length > SHORTEST
-
-    def solve_linear(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: NewtonState) -> LinearResult:
-        raise NotImplementedError
 
 
 class ChordState(NamedTuple):
@@ -82,6 +37,7 @@ class ChordState(NamedTuple):
     move: Tensor | None = None
     size: float = 0.0  # of the move, in the norm of errors
     length: float = 1.0  # part of the move that was taken
+    taken: float = 1.0  # part of the move before, which led to z
     here: bool = False  # is the Jacobian that of z?
     ahead: Tensor | None = None  # the move that it would make from where the last one led
     due: bool = False  # is a new Jacobian wanted?
@@ -100,7 +56,7 @@ class Newton(InnerSolver):
 
     How near a point is to the root is what the same Jacobian would move next, and lengths follow the curvature that was
     met: the iteration is the same in all units of the residual (Deuflhard 2004, Newton Methods for Nonlinear Problems,
-    section 3.3). Where a shorter step of time is the alternative to a long search, the residual and halving will do.
+    section 3.3). Where a shorter step of time is the alternative to a long search, residual and halving will do.
     """
 
     full: bool = True
@@ -124,7 +80,7 @@ class Newton(InnerSolver):
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: ChordState) -> tuple[Tensor, ChordState]:
         ahead = None
-        if state.move is not None and state.factors is not None and not state.goal.hurried:
+        if state.move is not None and state.factors is not None and state.goal.given:
             ahead = state.factors.solve(r)
         if state.here and state.move is not None:
             if state.length > SHORTEST and not self._shrunk(state, r, ahead):
@@ -142,15 +98,24 @@ class Newton(InnerSolver):
                 factors = state.factors if first else state.factors.used(rate, state.moves > 1)
                 equation.f.learned[self.name] = factors
                 return z - move, state._replace(
-                    z=z, r=r, factors=factors, move=move, size=size, here=False, ahead=None,
+                    z=z, r=r, factors=factors, move=move, size=size, here=False, ahead=None, taken=state.length,
                     rate=1.0 if first and not state.trusted else factors.rate, moves=state.moves + 1,
                 )  # fmt: skip
-            if not state.here and bool((two_norm(r) > two_norm(state.start[1])).any()):
+            if not state.here and not bool((two_norm(r) <= two_norm(state.start[1])).all()):
                 z, r = state.start  # the old Jacobian has led away
         return self._with_new_jacobian(equation, z, r, state)
 
+    def is_whole(self, state: ChordState) -> bool:
+        return state.taken == 1.0
+
+    def limits(self, state: ChordState, *, hurried: bool) -> tuple[int, int]:
+        """Damped steps may lead nearer to the root for long before they shrink the residual."""
+        most, patience = super().limits(state, hurried=hurried)
+        return most, 2 * patience if state.goal.given else patience
+
     def retreats(self, state: ChordState) -> bool:
-        return state.here and state.length > SHORTEST and not state.goal.hurried
+        """From a move with a Jacobian of its own by a shorter one, from that with an old one to the start."""
+        return state.goal.given and (state.length > SHORTEST if state.here else state.move is not None)
 
     def _shrunk(self, state: ChordState, r: Tensor, ahead: Tensor | None) -> bool:
         """Has the last move led nearer to the root? By what the same Jacobian would move next: the residual itself says
@@ -166,7 +131,7 @@ class Newton(InnerSolver):
         if ahead is None or state.move is None or not math.isfinite(measure(ahead)):
             return half
         curved = measure(ahead - (1.0 - length) * state.move)
-        return max(min(0.5 * state.size * length**2 / max(curved, TINY), 0.5 * length), SHORTEST * length)
+        return max(min(0.5 * state.size * length**2 / max(curved, TINY), 0.5 * length), length / LARGEST_CHANGE)
 
     def _length(self, state: ChordState, move: Tensor, size: float) -> float:
         """Of the first try with a new Jacobian."""
@@ -176,7 +141,7 @@ class Newton(InnerSolver):
             return min(1.0, 2.0 * state.length)
         measure = state.goal.measure
         curved = measure(state.ahead - move) * size / max(state.size * measure(state.ahead), TINY)
-        return min(1.0, max(state.length / max(curved, TINY), SHORTEST))
+        return min(1.0, LARGEST_CHANGE * state.length, max(state.length / max(curved, TINY), SHORTEST))
 
     def _rate(self, equation: ImplicitEquation, state: ChordState, size: float, z: Tensor, r: Tensor) -> float:
         """By which the last move has shrunk the error: the next move beside it, but also the residual. With a Jacobian
@@ -210,7 +175,7 @@ class Newton(InnerSolver):
         length = self._length(state, move, size)
         return z - length * move, state._replace(
             z=z, r=r, factors=factors, move=move, size=size, length=length, here=True, ahead=None, rate=1.0, due=False,
-            moves=1,
+            moves=1, taken=1.0 if state.move is None else state.length,
         )  # fmt: skip
 
     def _jacobian(self, equation: ImplicitEquation, z: Tensor) -> Tensor | Compressed | None:
@@ -236,7 +201,7 @@ class Newton(InnerSolver):
         move = factors.solve(r)
         size = state.goal.measure(move)
         return z - move, state._replace(
-            z=z, r=r, factors=factors, move=move, size=size, length=1.0, here=False, rate=1.0, due=False
+            z=z, r=r, factors=factors, move=move, size=size, length=1.0, here=False, ahead=None, rate=1.0, due=False
         )
 
     def shortcut(self, state: ChordState) -> Believed | None:
@@ -258,58 +223,3 @@ class Newton(InnerSolver):
 
     def iterate(self, z: Tensor, state: ChordState) -> Tensor:
         return state.z
-
-
-@dataclass(frozen=True)
-class NewtonKrylov(DampedNewton):
-    """Inexact Newton with GMRES on Jacobian-vector products; nothing of size n^2.
-
-    How far each linear solve goes follows Eisenstat & Walker (1996, choice 1): as far as the linear model was
-    right about the last step, so that a linear f takes one solve, and never further than the goal.
-    """
-
-    restart: int = 40
-    linear_max_iters: int = 2_000
-
-    name: ClassVar[str] = "newton_krylov"
-
-    def solve_linear(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: NewtonState) -> LinearResult:
-        return gmres(
-            lambda v: equation.derivative(z, v, r),
-            r,
-            rtol=forcing(r, state),
-            max_iters=self.linear_max_iters,
-            restart=self.restart,
-        )
-
-
-@dataclass(frozen=True)
-class NewtonCG(DampedNewton):
-    """Inexact Newton with conjugate gradients, for a symmetric Jacobian (`f = -grad F`): four vectors of memory.
-    A Jacobian that is not symmetric is noticed, and if the solve fails for it the status says so."""
-
-    linear_max_iters: int = 2_000
-
-    name: ClassVar[str] = "cg"
-
-    def solve_linear(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: NewtonState) -> LinearResult:
-        return cg(
-            lambda v: equation.derivative(z, v, r), r, rtol=forcing(r, state), max_iters=self.linear_max_iters
-        )
-
-    def verdict(self, state: NewtonState) -> Status | None:
-        failed = not state.left < 1.0
-        return Status.INNER_NOT_SYMMETRIC if failed and state.asymmetry > ASYMMETRY else None
-
-    def explain(self, status: Status, state: NewtonState) -> Status:
-        return Status.INNER_NOT_SYMMETRIC if state.asymmetry > ASYMMETRY else status
-
-
-def forcing(r: Tensor, state: NewtonState) -> float:
-    """The part of the residual r that the linear solve may leave."""
-    goal = max(0.5 * float((state.target / two_norm(r)).min()), torch.finfo(r.dtype).eps ** 0.75)
-    if not state.length:
-        return min(LARGEST_FORCING, max(FIRST_FORCING, goal))
-    predicted = 1.0 - state.length * (1.0 - state.left)
-    off = abs(float((two_norm(r) / two_norm(state.r)).max()) - predicted)
-    return min(LARGEST_FORCING, max(off, goal))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..inner import ImplicitEquation, InnerResult, Solve
+from ..inner import INNER, ImplicitEquation, InnerResult, Solve, followed, is_lost
 from ..interpolation import Interpolant, combine, lagrange_weights
 from ..vector_field import Time, VectorField, beside, number
 from .estimate import local_error
@@ -208,12 +208,19 @@ class Proximal(Method):
     def solved(
         self, solve: Solve, equation: ImplicitEquation, t: Time, history: History, previous: Tensor
     ) -> InnerResult:
-        """The equation of time t. Past a transient its extrapolation may be worse than no guess at all: a step of given
-        length, which has no shorter one to fall back to, is tried from the last state too."""
+        """The equation of time t. A step of given length has no shorter one to fall back to. Past a transient its
+        extrapolation may be worse than no guess at all: then it is tried from the last state too; and what a Newton
+        iteration does not find from there is followed from a step without length."""
         result = solve(equation, self.guess(t, history, previous))
-        if result.converged or self.estimating or self.predictor == "previous" or len(history.ts) == 1:
+        if result.converged or self.estimating or not is_lost(result, solver := INNER.get(result.solver)):
             return result
-        return solve(equation, previous.detach())
+        if self.predictor != "previous" and len(history.ts) > 1:
+            result = solve(equation, previous.detach())
+        if result.converged or solver is None or not solver.local:
+            return result
+        with torch.no_grad():
+            z = followed(equation, previous, solve)
+        return result if z is None else solve(equation, z)
 
 
 def slope_after(equation: ImplicitEquation, result: InnerResult) -> Tensor | None:

@@ -95,6 +95,7 @@ class Experiment(ABC):
     claims: ClassVar[tuple[Claim, ...]]
     scales: ClassVar[Scales]
     cut: ClassVar[str] = ""  # where --full is less than the paper's setting, and why
+    growing: ClassVar[tuple[str, ...]] = ()  # lists of the setting that only say which rows are made: they may grow
 
     def setting(self, scale: str, seed: int = 0) -> dict[str, Any]:
         return {"scale": scale, "seed": seed, **self.scales[scale]}

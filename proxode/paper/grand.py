@@ -69,6 +69,10 @@ SOLVERS: dict[str, Solver] = {
         name: Solver("paper", "step 1.25, fr, eta 0.3, |z' - z| <= 1e-4", {"method": name} | PAPERS)
         for name in ("backward_euler", "crank_nicolson", "bdf2", "bdf3", "bdf4")
     },
+    "bdf2, found": Solver(
+        "paper", "step 1.25, fr with a step length that is found, |z' - z| <= 1e-4",
+        {"method": "bdf2"} | {name: value for name, value in PAPERS.items() if name != "inner_eta"},
+    ),
     "bdf2, mean": Solver(
         "paper", "the same, stopped where the root mean square of the residual is 1e-4",
         {"method": "bdf2"} | PAPERS | {"inner_stop": "residual"},

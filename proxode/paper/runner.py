@@ -105,7 +105,8 @@ def _opened(experiment: Experiment, setting: dict[str, Any], path: Path, tasks: 
     if report["experiment"] != experiment.name:
         raise ReportError(f"{path} is of {report['experiment']!r}, not of {experiment.name!r}: choose another --out")
     same = _plain(setting)
-    other = sorted(k for k in same.keys() | report["setting"].keys() if same.get(k) != report["setting"].get(k))
+    before, names = report["setting"], same.keys() | report["setting"].keys()
+    other = sorted(k for k in names if not _kept(before.get(k), same.get(k), k in experiment.growing))
     if other:
         raise ReportError(
             f"{path} is of a run with other settings ({', '.join(other)}): give the same ones, another --out, "
@@ -117,7 +118,8 @@ def _opened(experiment: Experiment, setting: dict[str, Any], path: Path, tasks: 
         )
     if report["provenance"] != _plain(here):
         report["resumed"] = [*report.get("resumed", []), here]
-    return report | {"status": PARTIAL, "message": "", "expected": len(tasks)}
+    here_and_now = {"setting": same, "problem": experiment.problem(setting), "cut": experiment.cut}
+    return report | here_and_now | {"status": PARTIAL, "message": "", "expected": len(tasks)}
 
 
 def _empty(experiment: Experiment, setting: dict[str, Any], here: dict[str, Any]) -> Report:
@@ -150,6 +152,13 @@ def _made(report: Report, tasks: list[Task]) -> list[int | None]:
         next((i for i, key in enumerate(keys) if all(name in row and row[name] == key[name] for name in key)), None)
         for row in report["rows"]
     ]
+
+
+def _kept(before: Any, now: Any, growing: bool) -> bool:
+    """Whether what was made with a setting is still right."""
+    if growing and isinstance(before, list) and isinstance(now, list):
+        return all(item in now for item in before)
+    return bool(before == now)
 
 
 def _plain(value: Any) -> Any:

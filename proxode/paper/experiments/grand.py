@@ -24,6 +24,7 @@ class Grand(Experiment):
     name = "grand"
     title = "GRAND trained with adaptive solvers, with the paper's proximal ones and with ours"
     claims = CLAIMS
+    growing = ("solvers", "once", "seeds")
     scales: ClassVar[Scales] = {
         "quick": {
             **SIZES["cora"], "epochs": 3, "seeds": [0], "variants": ["printed", "scaled"], "validate_every": 1,

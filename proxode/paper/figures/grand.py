@@ -19,8 +19,12 @@ NAMES = {
     "adaptive_heun": "adaptive Heun, adjoint", "dopri5": "DOPRI5, adjoint", "dopri8": "DOPRI8, adjoint",
     "dopri5, backpropagated": "DOPRI5,\nbackpropagated", "backward_euler": "proximal: backward Euler",
     "crank_nicolson": "proximal: Crank-Nicolson", "bdf2": "proximal: BDF2", "bdf3": "proximal: BDF3",
-    "bdf4": "proximal: BDF4", "bdf2, mean": "proximal: BDF2,\nmean residual 1e-4", "auto": "ours: auto",
+    "bdf4": "proximal: BDF4", "bdf2, found": "proximal: BDF2,\nstep length found",
+    "bdf2, mean": "proximal: BDF2,\nmean residual 1e-4", "auto": "ours: auto",
     "bdf2, anderson": "ours: BDF2, anderson",
+}  # fmt: skip
+SHADES = {
+    "dopri5, backpropagated": "#AA4499", "bdf2, anderson": "#000000", "bdf2, mean": "#88CCAA", "bdf2, found": "#DDAA33",
 }  # fmt: skip
 DASHES = {"adaptive": "-", "control": "-.", "paper": "--", "ours": "-"}
 
@@ -102,9 +106,7 @@ def _panels(report: Report, folder: Path, stem: str, columns: list[tuple[str, st
 
 
 def _shade(row: Row) -> str:
-    return {"dopri5, backpropagated": "#AA4499", "bdf2, anderson": "#000000", "bdf2, mean": "#88CCAA"}.get(
-        row["solver"], colour(row["solver"])
-    )
+    return SHADES.get(row["solver"], colour(row["solver"]))
 
 
 def _style(row: Row, report: Report) -> dict[str, Any]:

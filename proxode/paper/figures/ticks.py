@@ -17,4 +17,4 @@ def plain_ticks(*axes: Axis) -> None:
 
 
 def _words(value: float, place: int | None = None) -> str:
-    return f"{value:,.0f}" if 1 <= value < 1e5 else f"{value:g}"
+    return f"{value:,.0f}" if 1 <= value < 1e7 else f"{value:g}"
