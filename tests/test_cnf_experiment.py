@@ -162,12 +162,14 @@ def test_missing_digits_are_said_before_anything_is_run(tmp_path: Path) -> None:
     assert {task.key["data"] for task in experiment.tasks(quick, tmp_path)} == {"pinwheel", "mnist"}
 
 
-def test_verdicts_of_the_quick_setting_do_without_digits() -> None:
+def test_verdicts_are_from_the_data_all_of_whose_trainings_are_there() -> None:
     setting = {**SETTING, "sources": {"moons": GIVEN, "mnist": GIVEN | {"if there": True}}}
-    verdicts = experiment_of("cnf").verdicts({**report(), "setting": setting})
-    assert UNKNOWN not in {verdict.outcome for verdict in verdicts} and verdicts[0].setting == "moons"
-    half = {**report(), "setting": setting, "rows": [*report()["rows"], {**row_of("bdf2"), "data": "mnist"}]}
-    assert {verdict.outcome for verdict in experiment_of("cnf").verdicts(half)} == {UNKNOWN}  # they have begun
+    begun = [{**row_of("bdf2"), "data": "mnist"}]
+    for more in ([], begun):
+        verdicts = experiment_of("cnf").verdicts({**report(), "setting": setting, "rows": [*report()["rows"], *more]})
+        assert UNKNOWN not in {verdict.outcome for verdict in verdicts} and verdicts[0].setting == "moons"
+    nothing = experiment_of("cnf").verdicts({**report(), "setting": setting, "rows": begun})
+    assert {verdict.outcome for verdict in nothing} == {UNKNOWN}
 
 
 # Reports
