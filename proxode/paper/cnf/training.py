@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from ... import SolverError, record
 from ...nn import CNF, Flow
@@ -103,13 +103,15 @@ class Judge:
     def __call__(self, flow: Flow) -> dict[str, float]:
         self.flow.load_state_dict(flow.state_dict())
         log_prob = self.flow.log_prob(self.data.double(), generator=self._generator())
-        return {"held_out": float(self.source.cost(log_prob)), "error": self._error(flow)}
+        return {"held_out": float(self.source.cost(log_prob)), "error": self._error(flow, self._exact())}
 
-    def _error(self, flow: Flow) -> float:
+    def _exact(self) -> Tensor:
+        z, _ = self.flow(self.data[:PROBE].double(), generator=self._generator())
+        return z
+
+    def _error(self, flow: Flow, exact: Tensor) -> float:
         """Relative, of z, in the 2-norm. The noise of the divergence has no part in it."""
-        x = self.data[:PROBE]
-        exact, _ = self.flow(x.double(), generator=self._generator())
-        z, _ = flow(x, generator=self._generator())
+        z, _ = flow(self.data[:PROBE], generator=self._generator())
         return float((z.double() - exact).norm() / exact.norm())
 
     def _generator(self) -> Generator:
@@ -122,14 +124,14 @@ class Judge:
     @torch.no_grad()
     def profile(self, flow: Flow) -> list[dict[str, Any]]:
         """Error against forward evaluations, of many solvers on this one flow."""
-        rows = []
+        self.flow.load_state_dict(flow.state_dict())
+        rows, exact = [], self._exact()
         for name, settings in PROFILE:
             other = self.source.flow(**settings)
             other.load_state_dict(flow.state_dict())
-            self.flow.load_state_dict(flow.state_dict())
             try:
                 with record() as stats:
-                    error: float | None = self._error(other)
+                    error: float | None = self._error(other, exact)
                 own = sum(m.stats.nfe_forward for m in other.modules() if isinstance(m, CNF) and m.stats is not None)
             except SolverError:
                 error, own = None, stats.nfe_forward
