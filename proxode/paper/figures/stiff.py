@@ -50,7 +50,7 @@ def draw(report: Report, folder: Path) -> list[Picture]:
         Picture(
             "stiff",
             "Training stiff models: loss against time (compiling left out) and against evaluations (diffrax counts "
-            "none), and what was learned beside the truth. A dotted line: stopped in its first step.",
+            "none), and what was learned beside the truth. A dotted line: stopped, or failed, in its first step.",
         )
     ]
 
