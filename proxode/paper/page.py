@@ -94,8 +94,8 @@ def _lead(sections: Sequence[Section]) -> str:
     outcomes = [verdict.outcome for section in sections for verdict in section.verdicts]
     counts = [f"{outcomes.count(outcome)} {outcome}" for outcome in CLASS if outcome in outcomes]
     return escape(
-        f"{len(outcomes)} claims, of Baker et al., Proximal Implicit ODE Solvers for Learning Neural ODEs, and aims of our own: "
-        f"{', '.join(counts)}. Every number is computed from the reports beside this page."
+        f"{len(outcomes)} claims, of Baker et al., Proximal Implicit ODE Solvers for Learning Neural ODEs, and aims of "
+        f"our own: {', '.join(counts)}. Every number is computed from the reports beside this page."
     )
 
 
