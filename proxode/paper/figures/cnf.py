@@ -78,20 +78,22 @@ def _shown(report: Report, names: list[str], folder: Path) -> list[Picture]:
     if not rows:
         return []
     columns = max(len(found) for found in rows.values())
-    figure = Figure(figsize=(1.75 * columns, 2.1 * len(rows)), dpi=130)
+    figure = Figure(figsize=(1.75 * columns, 2.2 * len(rows)), dpi=130)
     panels = figure.subplots(len(rows), columns, squeeze=False)
     for line, found in zip(panels, rows.values(), strict=True):
+        whole = max(row["iterations"] for row in found)
         for i, panel in enumerate(line):
             panel.set_axis_off()
             if i < len(found):
-                _image(panel, found[i])
-    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.02, top=0.9, wspace=0.05, hspace=0.25)
+                _image(panel, found[i], short=found[i]["iterations"] < whole)
+    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.02, top=0.9, wspace=0.05, hspace=0.35)
     save(figure, folder, "cnf_learned")
     return [Picture("cnf_learned", "What the flows have learned, and the likelihood of held-out data.")]
 
 
-def _image(panel: Axes, row: Row) -> None:
-    panel.set_title(f"{row['solver']}\n{row['held_out']:.3f} {row['unit']}", fontsize=7)
+def _image(panel: Axes, row: Row, *, short: bool) -> None:
+    after = f"\nafter {row['iterations']} iterations" if short else ""
+    panel.set_title(f"{row['solver']}{after}\n{row['held_out']:.3f} {row['unit']}", fontsize=7)
     if "density" in row:
         panel.imshow(row["density"], origin="lower", extent=(-SPAN, SPAN, -SPAN, SPAN), cmap="magma", vmin=0)
     else:
