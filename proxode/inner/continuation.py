@@ -37,8 +37,9 @@ SolveOne = Callable[[ImplicitEquation, Tensor], InnerResult]
 
 def is_lost(result: InnerResult, solver: InnerSolver | None) -> bool:
     """Has the solve failed by itself, and not at a limit that somebody has set?"""
-    spent = result.status is Status.INNER_MAX_ITERATIONS and solver is not None
-    return result.status in LOST or (spent and solver is not None and result.iterations >= solver.max_iters)
+    if result.status is Status.INNER_MAX_ITERATIONS:
+        return solver is not None and result.iterations >= solver.max_iters
+    return result.status in LOST
 
 
 def followed(equation: ImplicitEquation, previous: Tensor, solve: SolveOne) -> Tensor | None:
