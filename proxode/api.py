@@ -10,16 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .collective import check_collective
 from .configure import DOOR_OPTIONS
 from .controllers import Adaptive
 from .events import Event, events_of
-from .gradients import Continuous, Gradient, refuse_for_events
+from .gradients import Continuous, Gradient, check_transposed, refuse_for_events
 from .inner import InnerSolver
 from .methods import Method, method_of
-from .prepare import check_ends, check_limit, check_method, check_options, outside_inference_mode, prepare
+from .prepare import (
+    check_ends,
+    check_limit,
+    check_method,
+    check_options,
+    outside_inference_mode,
+    prepare,
+    refuse_for_spread,
+)  # fmt: skip
 from .problem import SNAP
 from .samples import refuse_for_samples, solve_samples
+from .sharding import local_part, spread_of
 from .solution import Failure, Solution, SolverError, Status, new_stats
+from .spread import over
 from .vector_field import number
 
 Func = Callable[..., Any]
@@ -46,7 +57,9 @@ def odeint(
             `predictor`, `gradient`. For adaptive ones `controller`, `first_step`, `min_step`,
             `max_step`, `safety`, `ifactor`, `dfactor`. For explicit ones `interp`, `perturb`. `step_t` and `jump_t`
             are times that no step crosses, at `jump_t` f is discontinuous. `compile` runs func, and explicit steps,
-            through torch.compile where no gradient is recorded. An unknown option warns.
+            through torch.compile where no gradient is recorded. `group` makes one solve of those of all processes of a
+            torch.distributed group, each with its own part of the state (see docs/distributed.md). An unknown option
+            warns.
         event_fn: `event_fn(t, y)` returns a tensor; the solve goes on until one of its elements changes its sign
             (see `proxode.Event`). Then `t` has two elements, of which the second only says in which direction time
             runs.
@@ -194,6 +207,7 @@ def solve(
     check_options("solve", options)
     max_steps = check_limit("max_steps", max_steps)
     if per_sample:
+        refuse_for_spread(per_sample=spread_of(y0, options.get("group")))
         given = {"inner": inner, "gradient": gradient, "event": event, "step_size": step_size, "dense": dense}
         refuse_for_samples(given | options)
         with outside_inference_mode():
@@ -272,18 +286,25 @@ def _run(
 ) -> Solution:  # fmt: skip
     if events:
         refuse_for_events()
-    with outside_inference_mode():
+    options = dict(options)
+    spread = spread_of(y0, options.pop("group", None))
+    if spread is not None:
+        refuse_for_spread(events=events, compile=options.get("compile"))
+    with outside_inference_mode(), over(spread):
+        check_collective(func, method)
         problem, gradient, plan = prepare(
             func, y0, t, rtol, atol, method, options, new_stats(), strict=strict, endless=endless
         )
         plan = replace(plan, max_steps=max_steps, dense=dense)
+        check_transposed(problem)
         solution = gradient.solve(replace(problem, events=events), plan)
-    solution.inner_tol = plan.inner_tol
-    if solution.status is Status.SUCCESS and problem.asked_rtol is not None and isinstance(plan.controller, Adaptive):
-        parts = solution.ys if isinstance(solution.ys, tuple) else (solution.ys,)
-        largest = torch.cat([part.detach().abs().amax(0).reshape(-1) for part in parts])
-        if problem.asks_too_much(largest):
-            solution.status = Status.TOLERANCE_RAISED
+        solution.inner_tol = plan.inner_tol
+        adaptive = isinstance(plan.controller, Adaptive)
+        if solution.status is Status.SUCCESS and problem.asked_rtol is not None and adaptive:
+            parts = map(local_part, solution.ys if isinstance(solution.ys, tuple) else (solution.ys,))
+            largest = torch.cat([part.detach().abs().amax(0).reshape(-1) for part in parts])
+            if problem.asks_too_much(largest):
+                solution.status = Status.TOLERANCE_RAISED
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution

@@ -17,7 +17,7 @@ from .gradients import SETTINGS, Gradient, gradient_of
 from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
 from .loop import Plan
 from .methods import Method, Proximal, method_of
-from .norms import rms_norm, tolerance_scale
+from .norms import largest, least, rms_norm, tolerance_scale, two_norm
 from .problem import LEAST_RTOL, SNAP, Problem
 from .quadrature import Split, norm_of_solved, solve_without_rest
 from .vector_field import Time, number
@@ -29,7 +29,7 @@ STEPPING = ("controller", "first_step", "min_step", "max_step", "safety", "ifact
 OWN = ("predictor", "interp", "perturb", "rho")  # fields of some methods, which say so in `settings`
 PROBLEM = ("norm", "step_t", "jump_t", "quadrature")
 
-DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *OWN, *PROBLEM, "compile", "max_num_steps", "dtype")
+DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *OWN, *PROBLEM, "compile", "group", "max_num_steps", "dtype")
 SOLVE_OPTIONS = tuple(
     name for name in DOOR_OPTIONS if name not in ("step_size", "inner", "gradient", "max_num_steps", "dtype")
 )
@@ -104,7 +104,7 @@ def _share(problem: Problem, method: Method) -> float:
 
 def _relative(problem: Problem) -> float:
     size = float(rms_norm(problem.y0.detach()).max()) or 1.0
-    rtol, atol = (float(tol.max()) if isinstance(tol, Tensor) else tol for tol in (problem.rtol, problem.atol))
+    rtol, atol = (largest(tol) if isinstance(tol, Tensor) else tol for tol in (problem.rtol, problem.atol))
     return relative_tolerance(rtol, atol, size)
 
 
@@ -121,9 +121,9 @@ def share_of(rtol: float, order: int, dtype: torch.dtype) -> float:
 
 def _backward_rtol(problem: Problem, inner_tol: float | None) -> float:
     """What a linear solve in backward may leave of the gradient: a part of rtol, or what was asked of inner solves."""
-    rtol = float(problem.rtol.min()) if isinstance(problem.rtol, Tensor) else problem.rtol
-    least = 4.0 * torch.finfo(problem.y0.dtype).eps
-    return max(BACKWARD * rtol if inner_tol is None else min(inner_tol, BACKWARD * rtol), least)
+    rtol = least(problem.rtol) if isinstance(problem.rtol, Tensor) else problem.rtol
+    lowest = 4.0 * torch.finfo(problem.y0.dtype).eps
+    return max(BACKWARD * rtol if inner_tol is None else min(inner_tol, BACKWARD * rtol), lowest)
 
 
 def _refuse(method: Method, options: dict[str, Any], fixed: bool, strict: bool) -> None:
@@ -230,7 +230,7 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
     if lr is not None and eta is not None:
         raise ValueError("`inner_lr` and `inner_eta` exclude each other (lr = eta / gamma): give one of them")
     split = None if problem.quadrature is None else Split.of(problem)
-    size = problem.y0.shape[-1] if split is None else len(split.solved)
+    size = problem.f.size if split is None else split.unknowns
     inner = options.get("inner", "auto")
     inner_solvers(inner, size=size, lr=lr if eta is None else 1.0)  # what is wrong with them is said at once
 
@@ -256,9 +256,9 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
             return Stop(tol, kind, max_iters=max_iters, given=share is None)
         scale = tolerance_scale(rtol, atol, anchor, guess)
         numbers = torch.finfo(scale.dtype)
-        scale = scale.clamp(min=max(numbers.eps * float(scale.max()), numbers.tiny**0.25))
+        scale = scale.clamp(min=max(numbers.eps * largest(scale), numbers.tiny**0.25))
         if kind == "update":
-            whole = KAPPA * float(torch.linalg.vector_norm(scale))
+            whole = KAPPA * float(two_norm(scale))
             return Stop(whole, kind, max_iters=max_iters, given=share is None)
         if share is not None:
             tight, move = KAPPA_ADAPTIVE * share, OF_MOVE_ADAPTIVE

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from .events import Crossing, Event
 from .norms import rms_norm
-from .vector_field import VectorField, rough_signs
+from .rough import rough_signs
+from .vector_field import VectorField
 
 TANGENTIAL = 100.0  # ulps of its parts below which the slope of an event function is nothing
 MOVED = 1e-4  # part of time and state by which they are moved to see whether an event function depends on them

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .norms import dot, two_norm
+from .norms import dot, products, two_norm
 
 Matvec = Callable[[Tensor], Tensor]
 
@@ -94,9 +94,9 @@ def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tupl
     targets = target.flatten().tolist()
     for k in range(1, length + 1):
         w, v = matvec(basis[..., k - 1, :]).unsqueeze(-1), basis[..., :k, :]
-        c = v @ w
+        c = products(v, w)
         w = w - v.mT @ c
-        again = v @ w
+        again = products(v, w)
         w = (w - v.mT @ again).squeeze(-1)
         size = two_norm(w)
         basis[..., k, :] = _ratio(w, size.expand_as(w))

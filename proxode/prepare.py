@@ -20,6 +20,7 @@ from .methods import Method, method_of
 from .methods.auto import Auto
 from .problem import Problem, make_problem
 from .quadrature import check_unread
+from .sharding import local_part
 from .solution import Stats
 from .vector_field import number
 
@@ -60,12 +61,21 @@ def prepare(
     return problem, gradient, plan
 
 
+def refuse_for_spread(**given: Any) -> None:
+    """What there is not for a state that is divided over processes."""
+    for name, value in given.items():
+        if value:
+            raise NotImplementedError(
+                f"`{name}` is not available where the state is divided over processes: leave it out"
+            )
+
+
 def _for_dtype(method: Method, y0: Any) -> Method:
     """`auto` without the part that solves equations, for states on which none can be solved."""
     parts = y0 if isinstance(y0, tuple) else (y0,)
     if not isinstance(method, Auto) or not parts or not all(isinstance(part, Tensor) for part in parts):
         return method
-    known = torch.cat([part.reshape(-1)[:0] for part in parts]).dtype in IMPLICIT_DTYPES
+    known = torch.cat([local_part(part).reshape(-1)[:0] for part in parts]).dtype in IMPLICIT_DTYPES
     return method if known else method.explicit_part
 
 

@@ -14,7 +14,8 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from .events import Event
-from .norms import Norm, rms_norm
+from .norms import Norm, all_finite, anywhere, rms_norm
+from .sharding import is_dtensor, local_part
 from .solution import Stats
 from .structure import Structure
 from .vector_field import Time, VectorField, number
@@ -56,7 +57,7 @@ class Problem:
             return False
         size = y.detach().abs()
         carried = LEAST_RTOL * torch.finfo(y.dtype).eps * size
-        return bool((self.atol + self.asked_rtol * size < carried).any())
+        return anywhere(self.atol + self.asked_rtol * size < carried)
 
     def notify(self, name: str, t0: Time, y0: Tensor, t1: Time) -> None:
         callback = self.callbacks.get(name)
@@ -120,7 +121,7 @@ def check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
             raise TypeError(f"{name} must have a floating dtype, not {part.dtype}: convert it, e.g. y0.float()")
         if part.device != parts[0].device:
             raise ValueError(f"{name} is on {part.device}, but the first part of `y0` is on {parts[0].device}")
-        if not bool(torch.isfinite(part.detach()).all()):
+        if not all_finite(local_part(part.detach())):
             raise ValueError(f"{name} holds nan or infinite values")
     structure = Structure.of(y0)
     flat = structure.flatten(y0)
@@ -199,6 +200,7 @@ def _spread(name: str, tol: Any, shape: torch.Size, flat: Tensor) -> Tensor:
         tol = torch.tensor(_number(name, tol))
     if tol.requires_grad:
         raise ValueError(f"`{name}` must not require a gradient")
+    tol = local_part(tol)
     if not bool(torch.isfinite(tol).all()) or bool((tol < 0).any()):
         raise ValueError(f"`{name}` must be finite and not negative")
     try:
@@ -227,7 +229,8 @@ def _make_norm(norm: Callable[[Any], Any] | None, structure: Structure) -> Norm:
 
         def users(x: Tensor) -> Tensor:
             alias = x.view_as(x)  # by which `Spares` knows that the norm has kept it
-            return torch.as_tensor(norm(structure.restore(alias))).abs().reshape(1)
+            size = norm(structure.restore(alias))
+            return torch.as_tensor(size.full_tensor() if is_dtensor(size) else size).abs().reshape(1)
 
         return users
     if not structure.is_tuple:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .inner import ImplicitEquation, InnerResult, Solve
-from .norms import Norm
+from .norms import Norm, count
 from .problem import Problem
 from .structure import Structure
 from .vector_field import Time, VectorField
@@ -27,13 +27,14 @@ class Split(NamedTuple):
     solved: Tensor
     rest: Tensor
     order: Tensor  # that puts the two, one after the other, back in their places
+    unknowns: int  # that are solved for, of all processes
 
     @staticmethod
     def of(problem: Problem) -> Split:
         parts, sizes = _checked(problem.quadrature, problem.structure), problem.structure.sizes
         rest = torch.cat([torch.full((size,), i in parts, device=problem.y0.device) for i, size in enumerate(sizes)])
         solved, others = (~rest).nonzero().squeeze(1), rest.nonzero().squeeze(1)
-        return Split(solved, others, torch.cat((solved, others)).argsort())
+        return Split(solved, others, torch.cat((solved, others)).argsort(), count(solved))
 
     def joined(self, solved: Tensor, rest: Tensor) -> Tensor:
         return torch.cat((solved, rest), -1).index_select(-1, self.order)
@@ -54,7 +55,7 @@ class Restricted(VectorField):
 
     @property
     def size(self) -> int:
-        return len(self.split.solved)
+        return self.split.unknowns
 
     def __call__(self, t: Time, y: Tensor) -> Tensor:
         out = super().__call__(t, y)

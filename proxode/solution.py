@@ -127,6 +127,11 @@ class Stats:
         else:
             self.nfe_forward += 1
 
+    def count_product(self, grad: Tensor) -> None:
+        """Book a product of backward: a hook for tensors."""
+        with self.counting_backward():
+            self.count("n_vjp")
+
     @contextmanager
     def counting_backward(self) -> Iterator[None]:
         before, self.backward = self.backward, True

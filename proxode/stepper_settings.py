@@ -12,6 +12,7 @@ from .gradients import Direct, Gradient, Implicit, gradient_of
 from .loop import Plan
 from .prepare import check_ends, check_limit, check_method, check_options, check_time, prepare
 from .problem import Problem
+from .sharding import spread_of
 from .solution import Stats
 from .structure import Structure
 from .vector_field import number
@@ -52,6 +53,8 @@ def prepare_steps(
     atol: Any, **options: Any,
 ) -> tuple[Problem, Gradient, Plan]:  # fmt: skip
     """What `solve` would run, from (t0, y0) on."""
+    if options.pop("group", None) is not None or spread_of(y0, None) is not None:
+        raise NotImplementedError("a Stepper of a state that is divided over processes is not available: use solve()")
     chosen = check_method(method, options["step_size"], options)
     start = number(check_time("t0", t0))
     ahead = start + (-1.0 if reverse else 1.0) * max(1.0, abs(start))  # any other time would do

@@ -8,25 +8,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .sharding import Sharding, local_part, shardings_of
+
 
 @dataclass(frozen=True)
 class Structure:
     """Shapes of the user's state; `shapes` has one entry for a plain tensor."""
 
-    shapes: tuple[torch.Size, ...]
+    shapes: tuple[torch.Size, ...]  # of what this process has
     is_tuple: bool
+    shardings: tuple[Sharding, ...] | None = None  # where the user's tensors are DTensors
 
     @classmethod
     def of(cls, y: Tensor | tuple[Tensor, ...]) -> Structure:
-        if isinstance(y, Tensor):
-            return cls((y.shape,), False)
-        return cls(tuple(part.shape for part in y), True)
+        is_tuple = not isinstance(y, Tensor)
+        parts = tuple(y) if is_tuple else (y,)
+        return cls(tuple(local_part(part).shape for part in parts), is_tuple, shardings_of(parts, is_tuple))
 
     @property
     def sizes(self) -> list[int]:
         return [shape.numel() for shape in self.shapes]
 
+    def local(self, y: Any) -> Any:
+        """y without its DTensors, if it has the structure that it should have."""
+        if self.shardings is None:
+            return y
+        if not self.is_tuple:
+            return self.shardings[0].local(y)
+        if not isinstance(y, tuple | list) or len(y) != len(self.shapes):
+            return y
+        return tuple(sharding.local(part) for sharding, part in zip(self.shardings, y, strict=True))
+
     def flatten(self, y: Any) -> Tensor:
+        return self.joined(self.local(y))
+
+    def joined(self, y: Any) -> Tensor:
+        """One vector of the parts that this process has."""
         if not self.is_tuple:
             return y if y.dim() == 1 else y.reshape(-1)
         return torch.cat([part.reshape(-1) for part in y])
@@ -35,9 +52,13 @@ class Structure:
         """Back to the user's structure; `lead` are dimensions in front, such as the number of output times."""
         if not self.is_tuple:
             shape = (*lead, *self.shapes[0])
-            return flat if flat.shape == shape else flat.view(shape)
-        parts = flat.split(self.sizes, dim=-1)
-        return tuple(part.reshape((*lead, *shape)) for part, shape in zip(parts, self.shapes, strict=True))
+            made: Any = (flat if flat.shape == shape else flat.view(shape),)
+        else:
+            parts = flat.split(self.sizes, dim=-1)
+            made = tuple(part.reshape((*lead, *shape)) for part, shape in zip(parts, self.shapes, strict=True))
+        if self.shardings is not None:
+            made = tuple(sharding.whole(part, *lead) for sharding, part in zip(self.shardings, made, strict=True))
+        return made if self.is_tuple else made[0]
 
     def parts(self, flat: Tensor) -> tuple[Tensor, ...]:
         """The flat pieces that belong to the tensors of a tuple."""

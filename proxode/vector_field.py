@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -19,16 +18,19 @@ from .autocast import as_before, autocast_changed, autocast_state
 from .banded import Layout, layout_of
 from .compiled import Compiled, serves
 from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
-from .norms import dot, rms_norm
+from .norms import anywhere, dot, rms_norm, two_norm
 from .reuse import Returned
+from .rough import rough_signs
 from .solution import Stats
 from .spares import Spares
+from .spread import Spread, present
 from .structure import Structure, check_output
 
 Made = TypeVar("Made")
 Time = float | Tensor  # a float64 0-dim tensor where the gradient with respect to t is wanted
 
 GAIN_LASTS = 10  # equations for which a measured gain is good enough
+AGREEMENT = 0.01  # relative, between a product and a difference
 REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError)  # of tensors that are not plain; others are f's own
 
 
@@ -44,12 +46,6 @@ def beside(t: Time, side: int, dtype: torch.dtype) -> Time:
 def number(t: Time) -> float:
     """t as a plain float, off any graph."""
     return float(t.detach()) if isinstance(t, Tensor) else t
-
-
-def rough_signs(y: Tensor, seed: int) -> Tensor:
-    """Plus and minus ones at random, the same at every call: a direction in which every stiff mode shows."""
-    generator = torch.Generator(device="cpu").manual_seed(seed)
-    return torch.randint(0, 2, y.shape[-1:], generator=generator, device="cpu").to(y) * 2 - 1
 
 
 class VectorField:
@@ -74,6 +70,8 @@ class VectorField:
         self.learned: dict[str, Any] = {}  # what inner solvers keep for the next equation; no value is changed in place
         self.recycled: dict[str, Any] = {}  # the same, but large: no place of a solve keeps a copy
         self.unseen: tuple[float, Tensor] | None = None  # a place where the value of f had no graph, though y had one
+        self.spread: Spread | None = present()  # over which processes the states of this solve are spread
+        self._agreed = ""  # the way to make products that was seen to be right
         self._returned = Returned()
         self.spares = Spares()
         self.compiled: Compiled | None = None  # func, where the user wants that
@@ -90,7 +88,7 @@ class VectorField:
                 self.unseen = (number(t), y.detach())
             if out.requires_grad:
                 out = out.view_as(out)
-                out.register_hook(partial(count_product, self.stats))
+                out.register_hook(self.stats.count_product)
             return out
         if forward_ad._current_level >= 0:  # dual numbers: nothing may be cut off
             return self.evaluate(t, y.view_as(y))
@@ -104,8 +102,8 @@ class VectorField:
 
     @property
     def size(self) -> int:
-        """The unknowns."""
-        return sum(self.structure.sizes)
+        """The unknowns, of all processes."""
+        return sum(self.structure.sizes) if self.spread is None else self.spread.unknowns
 
     @property
     def stiffness(self) -> float | None:
@@ -156,6 +154,7 @@ class VectorField:
 
     def _flat_output(self, out: Any, y: Tensor) -> Tensor:
         structure = self.structure
+        out = structure.local(out)
         if not structure.is_tuple:
             if not isinstance(out, Tensor) or out.dtype != y.dtype or out.shape != structure.shapes[0]:
                 check_output(out, structure, y)
@@ -163,7 +162,7 @@ class VectorField:
             flat: Tensor = out if out.dim() == 1 else out.reshape(-1)
         else:
             check_output(out, structure, y)
-            flat = structure.flatten(out)
+            flat = structure.joined(out)
         return flat if flat.dtype == y.dtype else flat.to(y.dtype)
 
     # Products with the Jacobian df/dy
@@ -174,11 +173,23 @@ class VectorField:
             self.stats.count("n_jvp")  # also where the attempt fails: f was called
             way = self._jvp_forward if self.ladder[0] == "forward" else self._jvp_double_backward
             product = way(t, y.detach(), v)
-            if product is not None:
+            if product is not None and self._agrees(t, y, v, f0, product):
                 return product
             self.ladder.pop(0)
         self.stats.count("n_jvp")
         return self.difference(t, y, v, f0)
+
+    def _agrees(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None, product: Tensor) -> bool:
+        """Whether a product is right, asked once in a solve over several processes: the communication inside of f may
+        hide from this kind of differentiation. A difference tells."""
+        if self.spread is None or self._agreed == self.ladder[0]:
+            return True
+        self.stats.count("n_jvp")
+        off = two_norm(product - self.difference(t, y, v, f0))
+        if not bool(off <= AGREEMENT * two_norm(product)):
+            return False
+        self._agreed = self.ladder[0]
+        return True
 
     def _jvp_forward(self, t: Time, y: Tensor, v: Tensor) -> Tensor | None:
         try:
@@ -285,7 +296,7 @@ class VectorField:
         """Whether f moves with y, by a difference: what autograd should have seen."""
         with torch.no_grad():
             self.stats.count("n_jvp")
-            return bool((self.difference(t, y, rough_signs(y, 3).expand_as(y), None) != 0).any())
+            return anywhere(self.difference(t, y, rough_signs(y, 3).expand_as(y), None) != 0)
 
     def degrade(self) -> bool:
         """Give up the present way to make products; False if there is no other left."""
@@ -307,8 +318,3 @@ class VectorField:
         self.last_gain = float((dot(product, product) / dot(signs, signs)).max().sqrt())
         self._gain_age = 0
         return self.last_gain
-
-
-def count_product(stats: Stats, grad: Tensor) -> None:
-    with stats.counting_backward():
-        stats.count("n_vjp")

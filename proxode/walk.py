@@ -12,7 +12,7 @@ from torch import Tensor
 from .controllers import REACH, Adaptive, Controller, Outcome, first_step
 from .inner import Solve
 from .methods.base import Method, Step
-from .norms import tolerance_scale
+from .norms import all_finite, largest, tolerance_scale
 from .problem import Problem
 from .recording import without_graph
 from .solution import Failure, Status
@@ -187,7 +187,7 @@ def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -
 
 
 def _all_finite(x: Tensor) -> bool:
-    return math.isfinite(float(x.detach().abs().max()))
+    return math.isfinite(largest(x))
 
 
 def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
@@ -221,7 +221,7 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     if step.error is None:
         return 0.0 if _all_finite(step.y1) else math.inf
     scale = _scale(problem, y0, step)
-    if not math.isfinite(float(scale.sum())) and not _all_finite(scale):  # a sum is cheap, and may overflow
+    if not _is_scale(problem, scale):
         return math.inf
     # Nobody needs the error but for its ratio: it is divided in place.
     ratio = _largest_of(problem.norm(step.error.div_(scale)))
@@ -231,6 +231,13 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     for piece in (scale, step.error, step.error_low):
         problem.f.spares.put(piece)
     return ratio
+
+
+def _is_scale(problem: Problem, scale: Tensor) -> bool:
+    """Whether all of it is finite. A sum is cheap, and may overflow."""
+    if problem.f.spread is not None:
+        return all_finite(scale)
+    return math.isfinite(float(scale.sum())) or _all_finite(scale)
 
 
 def _largest_of(sizes: Tensor) -> float:
@@ -249,7 +256,7 @@ def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tens
 
 
 def _largest(y: Tensor) -> str:
-    return f"largest |y| {float(y.detach().abs().max()):.3g}"
+    return f"largest |y| {largest(y):.3g}"
 
 
 def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:

@@ -17,7 +17,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 EDGE = ("data", "paper", "cli", "__main__")  # what people run, and what reads files: it may use more than torch
 
 LAYERS = (
-    ("_version", "autocast", "norms", "recording", "reuse", "roots", "solution", "spares", "sparse", "structure"),
+    ("_version", "autocast", "recording", "reuse", "roots", "solution", "spares", "sparse", "spread"),
+    ("norms", "rough", "sharding"),
+    ("structure",),
     ("compiled",),
     ("jacobian",),
     ("banded",),
@@ -33,11 +35,11 @@ LAYERS = (
     ("gradients",),
     ("quadrature",),
     ("configure",),
-    ("prepare", "samples"),
+    ("collective", "prepare", "samples"),
     ("course", "snapshot", "stepper_settings"),
     ("api", "stepper"),
     ("__init__",),
-    ("data", "nn"),
+    ("data", "distributed", "nn"),
     ("paper",),
     ("cli",),
     ("__main__",),

@@ -7,6 +7,7 @@ from typing import Any
 
 from .base import Gradient
 from .checkpoint import Checkpoint
+from .communication import check_transposed
 from .continuous import Continuous
 from .direct import Direct
 from .implicit import Implicit
@@ -44,6 +45,7 @@ __all__ = [
     "Direct",
     "Gradient",
     "Implicit",
+    "check_transposed",
     "gradient_of",
     "refuse_for_events",
     "refuse_transforms",

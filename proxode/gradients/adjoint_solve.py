@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..loop import Plan, travel
-from ..norms import rms_norm
+from ..norms import anywhere, largest, rms_norm
 from ..problem import Problem
 from ..solution import SolverError, Stats
+from ..spread import over
 from ..structure import Structure
 from ..vector_field import number
 from .adjoint import AdjointField, Linearised, Path, solving_for_a
@@ -76,12 +77,13 @@ class AdjointSolve:
     def backward(self, grads: Tensor) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
         """The adjoint equation is linear: it is solved for the gradient over its size, so that an absolute tolerance
         means the same whatever the scale of the loss, and small gradients do not drown in it."""
-        largest = float(grads.abs().max()) or 1.0
-        if not math.isfinite(largest):
-            bad = int((~torch.isfinite(grads)).any(-1).nonzero()[-1])
-            raise non_finite(self.problem.f.user_time(self.problem.ts[bad]))
-        size = largest * float(rms_norm(grads / largest).max() or 1.0)  # squares of small numbers underflow
-        a, of_times, of_captured = replace(self, unit=size)._backward(grads / size)
+        with over(self.problem.f.spread):
+            unit = largest(grads) or 1.0
+            if not math.isfinite(unit):
+                bad = [i for i, grad in enumerate(grads) if anywhere(~torch.isfinite(grad))]
+                raise non_finite(self.problem.f.user_time(self.problem.ts[bad[-1]]))
+            size = unit * float(rms_norm(grads / unit).max() or 1.0)  # squares of small numbers underflow
+            a, of_times, of_captured = replace(self, unit=size)._backward(grads / size)
         return a * size, None if of_times is None else of_times * size, [g * size for g in of_captured]
 
     def _backward(self, grads: Tensor) -> tuple[Tensor, Tensor | None, list[Tensor]]:
@@ -94,14 +96,14 @@ class AdjointSolve:
         with f.stats.counting_backward(), torch.no_grad():
             self._check_same()
             # Only outputs that the loss depends on are stops: a multistep method has to start again at each.
-            stops = [0, *(i for i in range(1, len(ts)) if bool(grads[i].any()))]
+            stops = [0, *(i for i in range(1, len(ts)) if anywhere(grads[i] != 0))]
             for before, i in zip(reversed(stops[:-1]), reversed(stops[1:]), strict=True):
                 a = a + grads[i]
                 if i in self.times:
                     of_times[i] = _product(grads[i], f(ts[i], self.trajectory(ts[i])))
                 if ts[before] < ts[i]:  # an event may be where another output is
                     a, q = self._interval(along, list(dict.fromkeys(ts[before : i + 1])), a, q)
-            if 0 in self.times and bool(a.any()):
+            if 0 in self.times and anywhere(a != 0):
                 of_times[0] = -_product(a, f(ts[0], self.problem.y0))
         of_captured = [g.to(x) if x.is_complex() else g.real.to(x) for g, x in zip(q, captured.all, strict=True)]
         return a + grads[0], of_times[list(self.times)] if self.times else None, of_captured

@@ -17,6 +17,7 @@ from ..inner import Solve
 from ..loop import Plan
 from ..problem import Problem
 from ..solution import Solution
+from ..spread import over
 from ..vector_field import Time, number
 from .base import Gradient, check_count, outputs_only
 from .captured import Captured, captured_by, check_known, pull
@@ -84,7 +85,7 @@ class Replayer:
         memory = f.memory
         captured = self.captured.isolated()
         solve = self.implicit.bind(tape.problem, tape.plan, captured)
-        with f.stats.counting_backward(), torch.enable_grad():
+        with over(f.spread), f.stats.counting_backward(), torch.enable_grad():
             for segment in reversed(tape.segments):
                 carried, found = self._pull(segment, solve, captured, tuple(leaves.values()), time, grads, carried)
                 sums = [added(a, b) for a, b in zip(sums, found, strict=True)]

@@ -19,8 +19,9 @@ from ..inner import ImplicitEquation, InnerResult, Solve
 from ..loop import Plan, integrate
 from ..norms import two_norm
 from ..problem import Problem
+from ..rough import rough_signs
 from ..solution import Failure, Solution, SolverError, Status
-from ..vector_field import rough_signs
+from ..spread import present
 from .base import Gradient
 from .captured import captured_by, check_seen
 from .tangent import has_tangents, paused, tangent_of, with_tangent
@@ -110,7 +111,7 @@ Step = Callable[[Tensor], Tensor]
 
 
 def _preconditioner(equation: ImplicitEquation, z: Tensor) -> Step:
-    if z.numel() <= DENSE_LIMIT:
+    if present() is None and z.numel() <= DENSE_LIMIT:
         inverse = torch.linalg.inv(equation.jacobian(z))
         return lambda r: inverse @ r
     lr = 1.0 / (2.0 * equation.lipschitz(z, equation.residual(z), fresh=True))

@@ -12,6 +12,7 @@ from ..banded import Layout, band_of, factorised, transposed
 from ..inner import GRID_LIMIT
 from ..jacobian import LEAST, PROBES, Compressed, Pattern, jacobian_rows, stencil
 from ..solution import Stats
+from ..spread import present
 from ..vector_field import VectorField
 from .products import Products
 
@@ -28,8 +29,11 @@ class Direct:
     f: VectorField | None  # which remembers where the entries of its Jacobian are
     since: int = 0  # systems in a row that were solved here
 
-    def is_cheaper(self, n: int, cost: int) -> bool:
+    def is_cheaper(self, g: Tensor, cost: int) -> bool:
         """Than a Krylov solve, the last of which took `cost` products; 0 where there was none."""
+        n = g.numel()
+        if present() is not None:  # no process has the whole matrix
+            return False
         if n <= SMALL:
             return True
         known = self._known(n)
@@ -39,7 +43,7 @@ class Direct:
 
     def look(self, products: Products, cost: int) -> None:
         """For a pattern, where Krylov solves have become dear."""
-        if self.f is None or cost < DEAR or not LEAST <= products.x.numel() <= GRID_LIMIT:
+        if self.f is None or present() is not None or cost < DEAR or not LEAST <= products.x.numel() <= GRID_LIMIT:
             return
         if "pattern" in self.f.learned or "looked" in self.f.learned:
             return

@@ -18,6 +18,7 @@ from ..loop import Plan, travel
 from ..norms import dot, rms_norm, two_norm
 from ..problem import Problem
 from ..solution import Solution, Stats
+from ..spread import over
 from ..vector_field import Time, VectorField, number
 from .base import Gradient
 from .captured import Captured, UnknownTensor, captured_by, check_known, check_none, check_seen
@@ -184,7 +185,7 @@ class EquationMove:
         if self.print is None:
             return
         weights, before = self.print
-        with torch.no_grad():
+        with torch.no_grad(), over(self.f.spread):
             eps = torch.finfo(z.dtype).eps
             units = _in_units_of(z, weights)
             off = (self.gamma * dot(units, value) - before).abs()

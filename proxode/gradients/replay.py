@@ -16,7 +16,7 @@ from torch import Tensor
 from ..controllers import FixedGrid
 from ..inner import Solve
 from ..loop import Plan, travel
-from ..norms import rms_norm
+from ..norms import anywhere, rms_norm
 from ..problem import Problem
 from ..solution import Failure, Stats
 from ..trajectory import Trajectory
@@ -132,7 +132,7 @@ class Tape:
 def check_same(now: Tensor, before: Tensor, t: float) -> None:
     """Raise if f is not the function that was solved for: the gradient would be that of something else."""
     size = before.abs() + 1e-3 * rms_norm(before) + 1e-30  # large components must not hide the others
-    if not bool(((now - before).abs() <= torch.finfo(now.dtype).eps ** SAME * size).all()):
+    if anywhere(~((now - before).abs() <= torch.finfo(now.dtype).eps ** SAME * size)):
         raise RuntimeError(changed(t))
 
 

@@ -18,6 +18,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from ..solution import Stats
+from ..spread import over
 from .captured import pull
 from .products import Products
 from .transposed import Equation, Transposed
@@ -73,7 +74,7 @@ class Root(torch.autograd.Function):
         x, *inputs = ctx.saved_tensors
         move, linear = ctx.move, ctx.linear
         _refuse_duals(g, x, *inputs)
-        with move.stats.counting_backward():
+        with over(linear.spread), move.stats.counting_backward():
             local, moved = ctx.kept or evaluated(move, (x, *inputs))
             again = torch.is_grad_enabled()
             wanted = [i for i, want in enumerate(ctx.needs_input_grad[5:]) if want and not again]

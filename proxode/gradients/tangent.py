@@ -93,7 +93,7 @@ def tangent_of(equation: ImplicitEquation, z: Tensor, rtol: float) -> Tensor | N
         pushed = pushed if fixed is None else pushed - fixed
         return torch.sub(v, pushed, alpha=gamma)
 
-    solved = gmres(matvec, rhs.detach(), rtol=rtol, max_iters=MAX_ITERS, restart=min(200, max(40, z.numel())))
+    solved = gmres(matvec, rhs.detach(), rtol=rtol, max_iters=MAX_ITERS, restart=min(200, max(40, equation.f.size)))
     if not solved.residual <= max(10 * rtol, torch.finfo(z.dtype).eps ** 0.5):
         detail = f"forward mode: {solved.iterations} products, relative residual {solved.residual:.3g}"
         t = equation.f.user_time(equation.t)

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ..interpolation import combine, lagrange_weights
 from ..linear import LinearResult, gmres
-from ..norms import dot, two_norm
+from ..norms import all_finite, anywhere, count, dot, largest, two_norm
 from ..solution import Failure, SolverError, Stats, Status
+from ..spread import Spread, present
 from ..vector_field import VectorField
 from .direct_systems import Direct
 from .products import Products, Sums
@@ -65,23 +66,25 @@ class Transposed:
     cost: int = 0  # products of the last solve without matrices
     before: list[Solved] = field(default_factory=list)  # newest first; times decrease in backward
     points: int = 1  # of them that the next guess takes
+    spread: Spread | None = field(init=False)  # of the states; backward may run where nobody has said so
     few: bool = True  # whether the last solve took no more products than FEW
 
     def __post_init__(self) -> None:
         self.direct = Direct(self.stats, self.f)
+        self.spread = present() if self.f is None else self.f.spread
 
     @torch.no_grad()
     def solve(self, products: Products, g: Tensor, at: Equation) -> tuple[Tensor, Sums]:
         """u with `u - M_x^T u = g`, and M_input^T u for each input."""
-        if not bool(torch.isfinite(g).all()):
+        if not all_finite(g):
             raise non_finite(at.user_t)
-        if not products.moved.requires_grad or not bool(g.any()):
+        if not products.moved.requires_grad or not anywhere(g != 0):
             return g, [None] * len(products.inputs)
-        u = self.direct.solve(products, g) if self.direct.is_cheaper(g.numel(), self.cost) else None
+        u = self.direct.solve(products, g) if self.direct.is_cheaper(g, self.cost) else None
         if u is not None:
             return u, products.of_all(u)[1] if products.inputs else []
         # Gradients of a dissipative problem decay until the squares in a norm underflow: solve for g over its size.
-        size, before = float(g.abs().max()), self.stats.n_vjp
+        size, before = largest(g), self.stats.n_vjp
         try:
             u, sums = self._krylov(products, g / size, at, size)
         except SolverError:
@@ -128,7 +131,7 @@ class Transposed:
             parts.append(sums)
             return v - move
 
-        restart = max(40, min(200, MEMORY // max(r.numel(), 1)))
+        restart = max(40, min(200, MEMORY // max(count(r), 1)))
         solved = gmres(matvec, r, rtol=rtol, max_iters=MAX_ITERS, restart=restart)
         self.few = solved.iterations <= FEW
         if not products.inputs:

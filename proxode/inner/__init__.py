@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 from torch import Tensor
 
+from ..spread import present
 from ..vector_field import number
 from .anderson import Anderson
 from .base import Goal, InnerResult, InnerSolver, Stop, solve_equation
@@ -45,7 +46,7 @@ def inner_solvers(
     for larger ones `anderson`, which costs least where it converges, then `newton_krylov` where it does not. In between
     the stiffness of the equation decides, as far as it is known."""
     if inner == "auto":
-        solvers = _auto(size, equation)
+        solvers = _auto(size, equation) if present() is None else (INNER["anderson"], INNER["newton_krylov"])
     elif isinstance(inner, str):
         if inner not in INNER:
             raise ValueError(f"unknown inner solver {inner!r} (`inner`); known are: auto, {', '.join(INNER)}")
@@ -54,6 +55,11 @@ def inner_solvers(
         solvers = (inner,)
     else:
         raise TypeError(f"`inner` must be a name or an InnerSolver, not {type(inner).__name__}")
+    if present() is not None and any(isinstance(solver, Newton) for solver in solvers):
+        raise ValueError(
+            "`inner` 'newton' needs the whole Jacobian, which no process has where the state is divided over several: "
+            "choose 'auto', 'anderson' or 'newton_krylov'"
+        )
     return solvers if lr is None else tuple(_with_lr(solver, lr) for solver in solvers)
 
 

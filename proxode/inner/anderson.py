@@ -38,6 +38,7 @@ class AndersonState(NamedTuple):
     checking: bool = False  # the point proposed last was that one
     surprise: float = 1.0  # how wrong such a prediction was, as part of what it promised
     own: int = 0  # pairs of this equation, the newest ones
+    unknowns: int = 0
     row: int | None = None  # of the secants, in which the point before was left; None at the start
 
 
@@ -75,7 +76,7 @@ class Anderson(InnerSolver):
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> AndersonState:
         known: Learned | None = equation.f.recycled.get(self.name)
-        room = sum(self._room(z))
+        room = sum(self._room(equation.f.size))
         if known is None or not known.secants.fits(z, room):
             known = Learned(Secants.none(z, room), 0.0, 1.0)
         size, gamma = float(two_norm(r).max()), number(equation.gamma)
@@ -86,7 +87,7 @@ class Anderson(InnerSolver):
         wanted = goal.part * size if goal.by_residual else 0.0
         secants = known.secants.at(gamma)
         equation.f.recycled[self.name] = known._replace(secants=secants)
-        return AndersonState(secants, lr, wanted, size, surprise=known.surprise)
+        return AndersonState(secants, lr, wanted, size, surprise=known.surprise, unknowns=equation.f.size)
 
     def step(
         self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: AndersonState
@@ -106,10 +107,12 @@ class Anderson(InnerSolver):
         bar = secants.least_residual(z, r)
         left = float(two_norm(bar[1]))
         if secants.pairs >= len(secants.s):
-            secants, own = secants.compressed(self._room(z)[1]), 0
+            secants, own = secants.compressed(self._room(equation.f.size)[1]), 0
         self._teach(equation.f, secants, surprise)
         row = secants.leave(z, r)
-        following = AndersonState(secants, state.lr, state.goal, state.first, bar, left, False, surprise, own, row)
+        following = state._replace(
+            secants=secants, bar=bar, left=left, checking=False, surprise=surprise, own=own, row=row
+        )
         # A point that was believed in and then seen to be no solution is not proposed again at once.
         if left <= 0.5 * state.goal and not state.checking:
             return bar[0], following._replace(checking=True)
@@ -121,16 +124,16 @@ class Anderson(InnerSolver):
         """In a linear equation the residual shrinks once in sqrt(1 + gamma |J|) iterations (and at last in as many as
         there are unknowns): one that needs thousands is not lost for that."""
         most, patience = super().limits(state, hurried=hurried)
-        slow = int(min(state.lr**-0.5, state.secants.s.shape[-1]))
+        slow = int(min(state.lr**-0.5, state.unknowns))
         return max(most, SLOW * slow), max(patience, slow)
 
     def shortcut(self, state: AndersonState) -> Believed | None:
         """The point with the least residual, where that can be believed unseen."""
         return Believed(*state.bar, left=state.bar[1]) if state.bar is not None and _believable(state) else None
 
-    def _room(self, z: Tensor) -> tuple[int, int]:
+    def _room(self, unknowns: int) -> tuple[int, int]:
         """Pairs of an equation that are held, and pairs that are kept of them."""
-        memory, recycle = next(room for most, room in ROOMS if z.shape[-1] <= most)
+        memory, recycle = next(room for most, room in ROOMS if unknowns <= most)
         return memory if self.memory is None else self.memory, recycle if self.recycle is None else self.recycle
 
     def _teach(self, f: VectorField, secants: Secants, surprise: float) -> None:

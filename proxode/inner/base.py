@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..norms import Norm, rms_norm, two_norm
+from ..norms import Norm, all_finite, rms_norm, two_norm
+from ..rough import rough_signs
 from ..solution import Status
-from ..vector_field import rough_signs
 from .equation import ImplicitEquation
 
 DIVERGED = 1e8  # growth of the residual beyond its first size that no solver here comes back from
@@ -190,7 +190,7 @@ def _product_is_wrong(equation: ImplicitEquation, z: Tensor) -> bool:
     after the first, second, fourth, eighth ... failure: most steps that fail are too long, and only that."""
     equation.f.failures += 1
     asked = equation.f.failures & (equation.f.failures - 1) == 0
-    if not asked or not equation.f.ladder or not bool(torch.isfinite(z).all()):
+    if not asked or not equation.f.ladder or not all_finite(z):
         return False
     r = equation.residual(z)
     claimed = equation.derivative(z, r, r)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..banded import Band, Layout, band_of, factorised
 from ..jacobian import Compressed
 from ..norms import two_norm
-from ..vector_field import rough_signs
+from ..rough import rough_signs
 
 EIGENVALUES = 32  # unknowns up to which eigenvalues cost next to nothing
 AGE = 0.05  # of an iteration, that every equation counts against a full Jacobian: f may be stiff no longer

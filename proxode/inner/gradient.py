@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..norms import dot, two_norm
+from ..norms import count, dot, two_norm
 from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 
@@ -46,7 +46,7 @@ def secant_lr(lr: Tensor, dz: Tensor, dr: Tensor, growth: float = 1.0) -> Tensor
 def first_reach(z: Tensor) -> Tensor:
     """How far the first move may go: a hundredth of the state. A move that long doubles the reach of the next, so
     that a non-convex functional is felt out and not jumped over."""
-    return REACH * (two_norm(z) + z.shape[-1] ** 0.5)
+    return REACH * (two_norm(z) + count(z) ** 0.5)
 
 
 def within_reach(move: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..norms import two_norm
+from ..norms import dot, products, two_norm
 
 NEW = 1e-7  # part of a change of the residual that must be new, for the pair to tell something
 AGAIN = 0.5  # part that an orthogonalisation may leave without another (Daniel et al. 1976)
@@ -53,12 +53,12 @@ class Secants(NamedTuple):
         known, row = self.q[:m], self.raw[m]
         s, q = (torch.sub(x, rows[left], out=rows[m]) for x, rows in ((z, self.s), (r, self.q)))
         size, length = float(two_norm(q)), float(two_norm(s))
-        apart = max(size**2 + length**2 - 2 * float(torch.dot(s, q)), 0.0) ** 0.5  # |s - q| = |gamma J s|
+        apart = max(size**2 + length**2 - 2 * float(dot(s, q)), 0.0) ** 0.5  # |s - q| = |gamma J s|
         met = apart / (abs(self.gamma) * length) if length else 0.0
         row.zero_()
         new, earlier = size, float("inf") if m else 0.0
         while new < AGAIN * earlier:  # where most is taken away, rounding leaves a part of it: once more is enough
-            c = known @ q
+            c = products(known, q)
             q.addmv_(known.mT, c, alpha=-1)
             s.addmv_(self.s[:m].mT, c, alpha=-1)
             row[:m] += c
@@ -74,7 +74,7 @@ class Secants(NamedTuple):
     def least_residual(self, z: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
         """The point in z + span(s) with the least residual if f were linear, and the residual there."""
         known = self.q[: self.pairs]
-        c = known @ r
+        c = products(known, r)
         return torch.addmv(z, self.s[: self.pairs].mT, c, alpha=-1), torch.addmv(r, known.mT, c, alpha=-1)
 
     def at(self, gamma: float) -> Secants:
@@ -94,7 +94,7 @@ class Secants(NamedTuple):
         """The `count` directions of the span on which I - gamma J is smallest: the slow ones, which take the most
         iterations to find again. Where every q has length one, they are those with the longest s."""
         s = self.s[: self.pairs]
-        _, vectors = torch.linalg.eigh(s @ s.mT)
+        _, vectors = torch.linalg.eigh(products(s, s.mT))
         return self._combined(vectors[:, -count:].mT) if count else self._replace(pairs=0)
 
     def _orthonormal(self) -> Secants:
@@ -102,7 +102,7 @@ class Secants(NamedTuple):
         more where they were nearly dependent."""
         made, smallest = self, 0.0
         while made.pairs and smallest < CLOSE**2:
-            gram = made.q[: made.pairs] @ made.q[: made.pairs].mT
+            gram = products(made.q[: made.pairs], made.q[: made.pairs].mT)
             lengths = gram.diagonal().sqrt().clamp(min=torch.finfo(gram.dtype).tiny)
             values, vectors = torch.linalg.eigh(gram / torch.outer(lengths, lengths))
             told = values > torch.finfo(gram.dtype).eps ** (2 / 3)

@@ -19,7 +19,8 @@ from torch import Tensor
 from ..inner import Solve
 from ..interpolation import Hermite, combine
 from ..norms import two_norm
-from ..vector_field import Time, VectorField, beside, number, rough_signs
+from ..rough import rough_signs
+from ..vector_field import Time, VectorField, beside, number
 from .base import Method, Step
 
 DAMPING = 2.0 / 13.0  # epsilon of the paper: what the stability polynomial stays away from one by

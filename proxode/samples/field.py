@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from ..solution import Stats
 from ..structure import Structure, check_output
-from ..vector_field import count_product
 
 
 class Pullback:
@@ -67,7 +65,7 @@ class BatchField:
         self.stats.count("n_f")
         out = self.evaluate(t, y)
         if out.requires_grad:
-            out.register_hook(partial(count_product, self.stats))
+            out.register_hook(self.stats.count_product)
         return out
 
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:

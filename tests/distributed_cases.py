@@ -1,0 +1,309 @@
+"""What each process of tests/test_distributed.py runs, under torchrun: named cases, whose findings go into a JSON file
+for each rank. `python tests/distributed_cases.py FOLDER CASE ...`"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+import proxode
+from proxode.distributed import halo, sum_gradients
+
+GRADIENTS = ("direct", "implicit", "checkpoint", "continuous")
+CASES: dict[str, Callable[[], Any]] = {}
+WIDE = 6  # columns of the grid
+# One process solves small systems of backward exactly, and so must several, to be the same.
+EXACT = {"implicit": proxode.gradients.Implicit(rtol=1e-13), "checkpoint": proxode.gradients.Checkpoint(rtol=1e-13)}
+
+
+def case(function: Callable[[], Any]) -> Callable[[], Any]:
+    CASES[function.__name__] = function
+    return function
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def off(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).detach().abs().max() / expected.detach().abs().max())
+
+
+# Every process has its own samples
+
+
+class Decay(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.outside = nn.Linear(3, 8, dtype=torch.float64), nn.Linear(8, 3, dtype=torch.float64)
+
+    def forward(self, t: Tensor, y: Tensor) -> Tensor:
+        return self.outside(torch.tanh(self.inside(y))) - 5 * y**3
+
+
+class Model(nn.Module):
+    def __init__(self, method: str, gradient: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.f, self.head = Decay(), nn.Linear(3, 1, dtype=torch.float64)
+        self.method, self.options = method, {"gradient": gradient}
+        if method == "bdf2":
+            self.options["step_size"] = 0.25
+
+    def forward(self, x: Tensor) -> Tensor:
+        t = torch.tensor([0.0, 1.0])
+        with proxode.record() as self.stats:
+            y = proxode.odeint(self.f, x, t, rtol=1e-4, atol=1e-6, method=self.method, options=self.options)
+        return self.head(y[-1])
+
+
+def samples() -> list[Tensor]:
+    """Of all ranks. Those of later ones are further from rest and take more steps."""
+    generator = torch.Generator().manual_seed(1)
+    parts = torch.randn(dist.get_world_size(), 2, 3, generator=generator, dtype=torch.float64)
+    return [part * 10.0**i for i, part in enumerate(parts)]
+
+
+def compared(wrap: Callable[[nn.Module], nn.Module]) -> dict[str, Any]:
+    """The gradients of a wrapped model, each process with its own samples, beside those of one process with all."""
+    found = {}
+    for method in ("bdf", "dopri5", "bdf2"):
+        for gradient in GRADIENTS:
+            if gradient == "direct" and method == "bdf":
+                continue  # thousands of iterations, as bdf2 shows with fewer
+            model, alone = Model(method, gradient), Model(method, gradient)
+            wrapped = wrap(model)
+            wrapped(samples()[rank()]).pow(2).mean().backward()
+            (sum(alone(part).pow(2).mean() for part in samples()) / dist.get_world_size()).backward()
+            pairs = zip(model.parameters(), alone.parameters(), strict=True)
+            errors = [off(p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad, q.grad) for p, q in pairs]
+            found[f"{method} {gradient}"] = {"nfe": model.stats.nfe_forward, "off": max(errors)}
+    return found
+
+
+@case
+def data_parallel() -> dict[str, Any]:
+    return compared(DistributedDataParallel)
+
+
+@case
+def fully_sharded() -> dict[str, Any]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    return compared(lambda model: fully_shard(model, mesh=mesh, reshard_after_forward=True))
+
+
+@case
+def func_that_communicates() -> dict[str, Any]:
+    """What is said of it, and that with `group` all processes take the same steps."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    x, t = samples()[rank()], torch.tensor([0.0, 1.0])
+    parallel, sharded = DistributedDataParallel(Decay()), fully_shard(Decay(), mesh=mesh)
+    messages = []
+    for func, method in ((parallel, "rk4"), (sharded, "bdf"), (sharded, "dopri5")):
+        try:
+            proxode.odeint(func, x, t, method=method)
+            messages.append("")
+        except ValueError as error:
+            messages.append(str(error))
+    with proxode.record() as stats, torch.no_grad():
+        proxode.odeint(sharded, x, t, method="bdf", options={"group": dist.group.WORLD}, rtol=1e-4, atol=1e-6)
+        fixed = proxode.odeint(sharded, samples()[0], t, method="rk4", options={"step_size": 0.1})
+    return {"messages": messages, "nfe": stats.nfe_forward, "fixed": bool(torch.isfinite(fixed).all())}
+
+
+# One state, divided over the processes
+
+
+def start(rows: int) -> Tensor:
+    return torch.randn(rows, WIDE, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def laplacian(x: Tensor, rows_padded: Tensor) -> Tensor:
+    beside = nn.functional.pad(x, (1, 1))
+    return rows_padded[:-2] + rows_padded[2:] + beside[:, :-2] + beside[:, 2:] - 4 * x
+
+
+def heat(mesh: Any, k: Tensor) -> Callable[[Tensor, Any], Any]:
+    def f(t: Tensor, u: Any) -> Any:
+        x = u.to_local()
+        rate = k * laplacian(x, halo(x, mesh)) - x**3
+        return DTensor.from_local(rate, mesh, u.placements, run_check=False, shape=u.shape, stride=u.stride())
+
+    return f
+
+
+def heat_alone(k: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda t, x: k * laplacian(x, nn.functional.pad(x, (0, 0, 1, 1))) - x**3
+
+
+RUNS: tuple[dict[str, Any], ...] = (
+    {"method": "bdf"}, {"method": "dopri5"}, {"method": "auto"}, {"method": "rkc2"},
+    {"method": "bdf2", "step_size": 0.02}, {"method": "bdf2", "step_size": 0.02, "inner": "lbfgs"},
+    {"method": "bdf2", "step_size": 0.02, "inner": "nag"}, {"method": "bdf", "inner": "newton_krylov"},
+    {"method": "bdf", "inner": "cg"}, {"method": "crank_nicolson", "step_size": 0.02, "inner": "fr"},
+    {"method": "multistage2", "step_size": 0.05},
+)  # fmt: skip
+
+
+def solved(func: Any, y0: Any, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    save_at = torch.tensor([0.05, 0.1], dtype=torch.float64)
+    exact = EXACT.get(options.get("gradient", "implicit"))
+    options = options if exact is None else {**options, "gradient": exact}
+    with proxode.record() as stats:
+        found = proxode.solve(func, y0, 0.0, 0.1, save_at=save_at, rtol=1e-3, atol=1e-5, **options)
+    (found.ys.to_local() if isinstance(found.ys, DTensor) else found.ys).pow(2).sum().backward()
+    return {"ys": found.ys, "y0": y0.grad, "k": k.grad, "steps": stats.n_steps, "nfe": stats.nfe_forward}
+
+
+def beside_one_process(rows: int, options: dict[str, Any]) -> dict[str, Any]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    k, k_alone = (torch.tensor(20.0, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    found = solved(heat(mesh, k), distribute_tensor(start(rows), mesh, [Shard(0)]).requires_grad_(), k, options)
+    sum_gradients([k], mesh)
+    inner = {"inner": "anderson"} if options["method"] not in ("dopri5", "rkc2") else {}
+    alone = solved(heat_alone(k_alone), start(rows).requires_grad_(), k_alone, {**inner, **options})
+    return {
+        "ys": off(found["ys"].full_tensor(), alone["ys"]), "y0": off(found["y0"].full_tensor(), alone["y0"]),
+        "k": off(k.grad, k_alone.grad), "steps": [found["steps"], alone["steps"]],
+        "nfe": [found["nfe"], alone["nfe"]],
+    }  # fmt: skip
+
+
+@case
+def divided() -> dict[str, Any]:
+    """Nine rows: no number of processes but one and three divides them evenly."""
+    found = {str(options): beside_one_process(9, options) for options in RUNS}
+    for gradient in ("direct", "checkpoint", "continuous"):
+        options = {"method": "bdf2", "step_size": 0.02, "gradient": gradient}
+        found[str(options)] = beside_one_process(9, options)
+    return found
+
+
+@case
+def divided_briefly() -> dict[str, Any]:
+    return {str(options): beside_one_process(10, options) for options in (RUNS[0], RUNS[4])}
+
+
+@case
+def other_layouts() -> dict[str, Any]:
+    """Columns divided; two tensors; a norm of the user's; plain tensors and a group."""
+    mesh, found = init_device_mesh("cpu", (dist.get_world_size(),)), {}
+    whole = start(6)
+    expected = proxode.solve(heat_alone(torch.tensor(2.0)), whole, 0.0, 0.1, method="bdf", inner="anderson").ys[-1]
+
+    def by_columns(t: Tensor, u: Any) -> Any:
+        x = u.to_local()
+        rows, beside = nn.functional.pad(x, (0, 0, 1, 1)), halo(x, mesh, dim=1)
+        rate = 2.0 * (rows[:-2] + rows[2:] + beside[:, :-2] + beside[:, 2:] - 4 * x) - x**3
+        return DTensor.from_local(rate, mesh, u.placements)
+
+    y0 = distribute_tensor(whole, mesh, [Shard(1)])
+    found["columns"] = off(proxode.solve(by_columns, y0, 0.0, 0.1, method="bdf").ys[-1].full_tensor(), expected)
+
+    f, y0 = heat(mesh, torch.tensor(2.0)), distribute_tensor(whole, mesh, [Shard(0)])
+    pair = proxode.solve(lambda t, uv: (f(t, uv[0]), -uv[1]), (y0, y0), 0.0, 0.1, method="bdf").ys
+    found["tuple"] = max(off(pair[0][-1].full_tensor(), expected), off(pair[1][-1].full_tensor(), whole * 0.904837418))
+
+    normed = proxode.solve(f, y0, 0.0, 0.1, method="bdf", norm=lambda u: u.abs().max())
+    found["norm"] = off(normed.ys[-1].full_tensor(), expected)
+
+    def on_parts(t: Tensor, x: Tensor) -> Tensor:
+        return 2.0 * laplacian(x, halo(x)) - x**3
+
+    own = whole.chunk(dist.get_world_size())[rank()]
+    part = proxode.solve(on_parts, own, 0.0, 0.1, method="bdf", group=dist.group.WORLD).ys[-1]
+    found["group"] = off(part, expected.chunk(dist.get_world_size())[rank()])
+    copies = distribute_tensor(whole, mesh, [Replicate()])
+    same = proxode.solve(lambda t, u: -u, copies, 0.0, 0.1, method="dopri5").ys[-1]
+    found["copies"] = off(same.full_tensor(), whole * 0.904837418)
+    return found
+
+
+@case
+def halos() -> dict[str, Any]:
+    """The rows around a part, and `<H x, w> = <x, H^T w>` over all processes, for every kind of end."""
+    found, size = {}, dist.get_world_size()
+    whole = torch.arange(1.0, 3 * size + 1, dtype=torch.float64)[:, None].expand(-1, 2).contiguous()
+    own = whole.chunk(size)[rank()]
+    for ends, mode in (("zero", "constant"), ("edge", "replicate"), ("wrap", "circular")):
+        for width in (1, 2):
+            padded = nn.functional.pad(whole.mT[None], (width, width), mode=mode)[0].mT
+            expected = padded[3 * rank() : 3 * rank() + 3 + 2 * width]
+            x = own.clone().requires_grad_()
+            y = halo(x, width=width, ends=ends)
+            weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(rank()), dtype=y.dtype)
+            (pulled,) = torch.autograd.grad(y, x, weights, create_graph=True)
+            products = torch.stack([(y * weights).sum(), (x * pulled).sum()]).detach()
+            dist.all_reduce(products)
+            with torch.autograd.forward_ad.dual_level():
+                pushed = halo(torch.autograd.forward_ad.make_dual(own, own), width=width, ends=ends)
+                tangent = torch.autograd.forward_ad.unpack_dual(pushed).tangent
+            found[f"{ends} {width}"] = [
+                float((y - expected).detach().abs().max()), float((tangent - expected).abs().max()),
+                float((products[0] - products[1]).abs() / products[0].abs()),
+            ]  # fmt: skip
+    return found
+
+
+@case
+def refusals() -> dict[str, str]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    y0 = distribute_tensor(start(6), mesh, [Shard(0)])
+    f = heat(mesh, torch.tensor(2.0, dtype=torch.float64, requires_grad=True))
+
+    def gathers(t: Tensor, u: Any) -> Any:
+        """Its collective gives no gradient to the others."""
+        parts = [torch.empty_like(u.to_local()) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, u.to_local().detach())
+        parts[rank()] = u.to_local()
+        return DTensor.from_local(-3.0 * torch.stack(parts).sum(0), mesh, u.placements)
+
+    attempts: dict[str, Callable[[], Any]] = {
+        "newton": lambda: proxode.solve(f, y0, 0.0, 1.0, method="bdf", inner="newton"),
+        "event": lambda: proxode.solve(f, y0, 0.0, 1.0, event=lambda t, u: t - 0.5),
+        "per_sample": lambda: proxode.solve(f, y0, 0.0, 1.0, per_sample=True),
+        "compile": lambda: proxode.solve(f, y0, 0.0, 1.0, compile=True),
+        "stepper": lambda: proxode.Stepper(f, y0, 0.0),
+        "mixed": lambda: proxode.solve(f, (y0, start(6)), 0.0, 1.0),
+        "plain output": lambda: proxode.solve(lambda t, u: -u.to_local(), y0, 0.0, 1.0),
+        "group": lambda: proxode.solve(f, y0, 0.0, 1.0, group=dist.group.WORLD),
+        "no group": lambda: proxode.solve(lambda t, u: -u, start(6), 0.0, 1.0, group="all"),
+        "gradient": lambda: proxode.solve(gathers, y0.clone().requires_grad_(), 0.0, 1.0, method="bdf"),
+        "nan": lambda: proxode.solve(f, y0 * (torch.nan if rank() else 1.0), 0.0, 1.0),
+        "empty": lambda: proxode.solve(lambda t, u: -u, start(6)[rank() * 6 :], 0.0, 1.0, group=dist.group.WORLD),
+        "halo": lambda: halo(start(2), width=3),
+    }
+    said = {}
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+            said[name] = ""
+        except Exception as error:
+            said[name] = f"{type(error).__name__}: {error}"
+    return said
+
+
+def main() -> None:
+    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=300))
+    found = {name: CASES[name]() for name in names}
+    (folder / f"{rank()}.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
