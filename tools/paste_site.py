@@ -94,8 +94,8 @@ def method_costs() -> str:
         cells = [f"{row['nfe']:,}" if row["status"] == "SUCCESS" else row["status"].lower() for row in found]
         took = next(line["did"] for line in report["compared"]
                     if titles[line["problem"]] == title and line["tol"] == 1e-6)  # fmt: skip
-        rows.append([title, *cells, took])
-    return markdown(["problem, tolerance 1e-6", "`dopri5`", "`bdf`", "`auto`", "what `auto` took"], rows)
+        rows.append([title, took, *cells])
+    return markdown(["problem, tolerance 1e-6", "what `auto` took", "`dopri5`", "`bdf`", "`auto`"], rows, words=2)
 
 
 def inner_costs() -> str:
@@ -133,6 +133,17 @@ def errors_in_tolerances() -> str:
     return markdown(heads, rows)
 
 
+def stability() -> str:
+    """Sector, reach and damping of every method, from its coefficients."""
+    rows = []
+    for row in load("stability")["rows"]:
+        if row["kind"] == "method":
+            stable = "A" if row["angle"] == 90.0 else shown(row["angle"], "{:.1f}°")
+            cells = [stable, shown(row["real_reach"], "{:.1f}"), shown(row["at_infinity"], "{:.2g}")]
+            rows.append([f"`{row['method']}`", str(row["order"]), *cells])
+    return markdown(["method", "order", "sector", "reach", "at infinity"], rows)
+
+
 def trainings() -> str:
     """What became of each training of a stiff model."""
     names = {"allen_cahn": "Allen-Cahn, 512 points", "robertson": "Robertson, t to 1e5",
@@ -151,6 +162,7 @@ PAGES: dict[str, Tables] = {
         "docs/choosing.md": (method_costs, inner_costs, gradient_memory, errors_in_tolerances),
         "docs/errors.md": (statuses,),
         "docs/reproduction.md": (verdict_count, reproduced),
+        "docs/theory/stability.md": (stability,),
     }.items()
 }
 

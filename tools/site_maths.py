@@ -12,12 +12,13 @@ from typing import Any
 from latex2mathml.converter import convert
 
 INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
+BARS = re.compile(r"\|([^|]+)\|")  # |z|: a fence on both sides, not two operators with room around them
 DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 
 
 def mathml(latex: str, display: str) -> str:
     """One formula. A command that is not known would stand in it as a word: that is an error."""
-    made = convert(html.unescape(latex).strip(), display=display)
+    made = convert(BARS.sub(r"\\left|\1\\right|", html.unescape(latex).strip()), display=display)
     unknown = re.findall(r">(\\[a-zA-Z]+)<", made)
     if unknown:
         raise ValueError(f"LaTeX that latex2mathml does not know: {', '.join(unknown)} in {latex!r}")
