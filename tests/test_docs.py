@@ -122,10 +122,22 @@ def check_torchdiffeq(names: Names, out: list[str]) -> None:
     torch.testing.assert_close(g.grad, -t.detach() / (2 * g.detach()), rtol=1e-3, atol=1e-5)
 
 
+def check_theory(names: Names, out: list[str]) -> None:
+    assert float(names["back"][1]) > 1e3  # the state integrated backwards is not what it was
+    errors = [float(line.split()[1]) for line in out if line.startswith("odeint")]
+    assert len(errors) == 2 and max(errors) < 1e-4
+
+
+def check_stability(names: Names, out: list[str]) -> None:
+    ends = {line.split()[0]: abs(float(line.split()[1])) for line in out}
+    assert ends["euler"] > 1e10 and max(end for name, end in ends.items() if name != "euler") < 1e-3
+
+
 CHECKS = {
     "README.md": check_readme,
     "docs/nn.md": check_nn, "docs/quickstart.md": check_quickstart, "docs/errors.md": check_errors,
     "docs/extending.md": check_extending, "docs/torchdiffeq.md": check_torchdiffeq,
+    "docs/theory/gradients.md": check_theory, "docs/theory/stability.md": check_stability,
 }  # fmt: skip
 
 
