@@ -111,10 +111,27 @@ def check_extending(names: Names, out: list[str]) -> None:
     y = proxode.solve(names["pendulum"], y0, 0.0, 4.0, method="dopri8", rtol=1e-10, atol=1e-10).ys[-1, 0]
     (exact,) = torch.autograd.grad(y, y0)
     torch.testing.assert_close(names["y0"].grad, exact, rtol=1e-3, atol=1e-4)
+    check_method_of_the_page(names, exact)
     solved = proxode.solve(names["heat"], names["u0"], 0.0, 0.1, method="bdf", inner=names["BarzilaiBorwein"]())
     plain = proxode.solve(names["heat"], names["u0"], 0.0, 0.1, method="bdf", inner="gd")
     torch.testing.assert_close(solved.ys, plain.ys, rtol=1e-3, atol=1e-5)
     assert solved.stats.n_inner < plain.stats.n_inner
+
+
+def check_method_of_the_page(names: Names, exact: torch.Tensor) -> None:
+    """All gradients, an event and single steps, as the page says."""
+    tight = {"method": names["midpoint"], "rtol": 1e-5, "atol": 1e-5}
+    for gradient in ("checkpoint", "continuous", "direct"):
+        y0 = names["y0"].detach().clone().requires_grad_()
+        y = proxode.solve(names["pendulum"], y0, 0.0, 4.0, gradient=gradient, **tight).ys[-1, 0]
+        torch.testing.assert_close(torch.autograd.grad(y, y0)[0], exact, rtol=1e-3, atol=1e-4)
+    y0 = names["y0"].detach()
+    low = proxode.solve(names["pendulum"], y0, 0.0, 4.0, event=lambda t, y: y[0], **tight)
+    assert low.status is proxode.Status.EVENT and abs(float(low.event_ts[0]) - 1.674994) < 1e-3  # K(sin 1/2)
+    with torch.no_grad():
+        stepper = proxode.Stepper(names["pendulum"], y0, 0.0, t1=4.0, **tight)
+        stepper.advance(4.0)
+    assert stepper.stats.n_steps == names["adaptive"].stats.n_steps
 
 
 def check_torchdiffeq(names: Names, out: list[str]) -> None:

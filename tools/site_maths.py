@@ -1,6 +1,7 @@
 """Formulas of the docs site as MathML, made when the site is built: a browser needs no script and no network for them.
 
 A hook of mkdocs. Arithmatex finds the formulas between dollars and leaves them alone; this puts MathML in their place.
+It also makes every picture a link to itself, for those with small print.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from latex2mathml.converter import convert
 
 INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
 BARS = re.compile(r"\|([^|]+)\|")  # |z|: a fence on both sides, not two operators with room around them
+PICTURE = re.compile(r'<img [^>]*src="([^"]+\.png)"[^>]*>')
 DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 
 
@@ -32,4 +34,4 @@ def with_mathml(page: str) -> str:
 
 def on_page_content(html: str, **_: Any) -> str:
     """What mkdocs calls with the body of each page."""
-    return with_mathml(html)
+    return PICTURE.sub(lambda found: f'<a href="{found[1]}">{found[0]}</a>', with_mathml(html))
