@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 DATA ?= data
 
-.PHONY: demo test lint types results bench bench-compiled bench-gradients bench-adaptive clean
+.PHONY: demo test lint types docs pages dist smoke import-time results bench bench-compiled bench-gradients bench-adaptive clean
 
 demo: $(STAMP)
 	$(BIN)/proxode reproduce all --quick --out demo $(if $(wildcard $(DATA)),--data-dir $(DATA))
@@ -21,13 +21,33 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# The site, into site/: a warning is an error, and nothing is fetched.
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --strict --site-dir site
+
+# The generated tables of the pages, from the reports in docs/results and from the package.
+pages: $(STAMP)
+	for tool in table verdicts gradients speed work_precision site; do $(BIN)/python tools/paste_$$tool.py || exit 1; done
+
+# Wheel and sdist. Without isolation: a build needs setuptools alone.
+dist: $(STAMP)
+	rm -rf dist build
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+# Each of them installed into an empty environment, and tried there: first without extras, then with the command.
+smoke: dist
+	for package in dist/*.whl dist/*.tar.gz; do tools/smoke.sh "$$package" $(PYTHON) || exit 1; done
+
+# Seconds of `import proxode` beyond those of torch.
+import-time: $(STAMP)
+	$(BIN)/python tools/import_time.py
+
 # The numbers and pictures that the README shows: the paper's setting. What was stopped goes on with RESUME=--resume.
 results: $(STAMP)
 	$(BIN)/proxode reproduce all --full --out docs/results $(if $(wildcard $(DATA)),--data-dir $(DATA)) $(RESUME)
 	mv docs/results/*.png docs/images/
 	rm -f docs/results/*.pdf docs/results/*.csv
-	$(BIN)/python tools/paste_table.py
-	$(BIN)/python tools/paste_verdicts.py
+	$(MAKE) pages
 
 # The numbers and pictures of docs/gradients.md: an hour and a half on two slow cores. DATA is the folder with ms_academic_cs.npz.
 bench-gradients: $(STAMP)
@@ -64,11 +84,15 @@ bench-adaptive: .venv/.bench
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	touch $@
 
+.venv/.docs: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
 
 clean:
-	rm -rf .venv build demo .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv build demo dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -48,7 +48,8 @@ def odeint(
         func: `func(t, y)` returns dy/dt in the structure of y0; t is 0-dim, in the real dtype of y0.
         y0: a tensor of any shape, or a tuple of tensors.
         t: 1-D floating tensor, strictly increasing or decreasing.
-        rtol, atol: number, tensor, or a tuple with one for each tensor of a tuple y0.
+        rtol: relative tolerance: a number, a tensor, or a tuple with one for each tensor of a tuple y0.
+        atol: absolute tolerance, in the same forms.
         method: a name of `proxode.methods.METHODS` or a method object. None is "auto".
         options: `step_size` or `grid_constructor` for fixed steps (without them a proximal method is adaptive, and a
             fixed-step one such as rk4 steps from one time of `t` to the next; "auto" and other adaptive explicit
@@ -88,10 +89,12 @@ def odeint_adjoint(
     gradient is right on dissipative and stiff problems too. Every tensor that func captures gets its gradient.
 
     Args:
-        adjoint_rtol, adjoint_atol, adjoint_method, adjoint_options: of the adjoint solve; by default those of the
-            forward solve. The adjoint is solved in units of the gradient that comes in, so that adjoint_atol is
-            relative to the size of that. `adjoint_options={"norm": "seminorm"}` leaves the gradients of parameters
-            out of the error control; a function there receives `(t, y, adj_y, *adj_params)`.
+        func: as in `odeint`, like all arguments that are not named here.
+        adjoint_rtol: relative tolerance of the adjoint solve; by default that of the forward solve.
+        adjoint_atol: absolute tolerance of the adjoint solve, in units of the gradient that comes in.
+        adjoint_method: method of the adjoint solve; by default that of the forward solve.
+        adjoint_options: options of the adjoint solve. `{"norm": "seminorm"}` leaves the gradients of parameters out of
+            the error control; a function there receives `(t, y, adj_y, *adj_params)`.
         adjoint_params: the tensors captured by func that get a gradient; by default all of them.
     """
     if adjoint_options is not None and not isinstance(adjoint_options, dict):
@@ -134,6 +137,8 @@ def odeint_event(
     """Integrate from t0 until `event_fn(t, y)` changes its sign.
 
     Args:
+        t0: a floating tensor of one element.
+        event_fn: `event_fn(t, y)` returns a tensor of real numbers.
         reverse_time: integrate towards smaller times.
         odeint_interface: `odeint`, `odeint_adjoint` or a function of the same arguments; it gets `kwargs`.
 
@@ -187,6 +192,15 @@ def solve(
     """Integrate from t0 to t1 with methods, inner solvers and gradients given as objects or by name.
 
     Args:
+        func: `func(t, y)` returns dy/dt in the structure of y0.
+        y0: a tensor of any shape, or a tuple of tensors.
+        t0: where the solve begins, a number or a tensor.
+        t1: where it ends; before t0 for a solve backwards in time.
+        method: a name of `proxode.methods.METHODS`, or a method object.
+        inner: a name of `proxode.inner.INNER`, "auto" or an inner solver: what solves the equations of implicit steps.
+        gradient: a name of `proxode.gradients.GRADIENTS`, or a gradient object.
+        rtol: relative tolerance, in the forms that `odeint` takes.
+        atol: absolute tolerance, likewise.
         save_at: times for which the state is returned, a 1-D tensor from t0 towards t1; by default t0 and t1.
         step_size: fixed steps of this size ("auto" then takes those of bdf5). Methods such as rk4 need it; the others
             take as long steps as rtol and atol allow without it.
@@ -201,6 +215,9 @@ def solve(
             (`Solution.samples`). For 'auto', 'bdf' and the adaptive explicit methods but 'rkc2'.
         dense: keep every step, so that `Solution.evaluate(t)` answers for any time between t0 and t1.
         options: as in `odeint`; an unknown one raises.
+
+    Returns:
+        A `Solution`: `ts`, `ys`, what they cost (`stats`) and how the solve ended (`status`).
     """
     if progress:
         raise NotImplementedError("`progress` is not available yet")

@@ -86,6 +86,7 @@ class Status(Enum):
 
     @property
     def ok(self) -> bool:
+        """Whether the solve did what was asked."""
         return self in (Status.SUCCESS, Status.EVENT, Status.TOLERANCE_RAISED)
 
 
@@ -134,6 +135,7 @@ class Stats:
 
     @contextmanager
     def counting_backward(self) -> Iterator[None]:
+        """What is booked inside of this block is NFE of backward."""
         before, self.backward = self.backward, True
         try:
             yield
@@ -217,6 +219,7 @@ class SampleStats:
 
     @property
     def n_rejected(self) -> Tensor:
+        """Steps of every sample that were tried and not taken."""
         return self.n_steps - self.n_accepted
 
 
@@ -259,6 +262,7 @@ class Solution:
 
     @property
     def message(self) -> str:
+        """How the solve ended, in words: with place and advice where it failed."""
         return str(self.failure) if self.failure is not None else self.status.message
 
 

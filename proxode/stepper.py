@@ -46,6 +46,9 @@ class Stepper:
     under `torch.no_grad()` nothing is recorded.
 
     Args:
+        func: `func(t, y)`, as in `solve`.
+        y0: the state at t0.
+        t0: where the steps begin.
         t1: the last time, which no step goes beyond; before t0 for a solve backwards. None: there is no end.
         gradient: "implicit" or "direct". If what func reads changes between steps through which you differentiate,
             use "direct", or "implicit" with `store_graph=True`.
@@ -98,6 +101,7 @@ class Stepper:
 
     @property
     def t(self) -> float:
+        """The time at which the solve stands."""
         return self._course.problem.f.user_time(self._course.walk.t)
 
     @property
@@ -129,10 +133,12 @@ class Stepper:
 
     @property
     def failure(self) -> Failure | None:
+        """Where and why the solve cannot go on; None while it can."""
         return self._course.failure
 
     @property
     def stats(self) -> Stats:
+        """What the steps have cost so far, those before a `restart` or a `resume` among them."""
         return self._course.problem.stats
 
     # Going on

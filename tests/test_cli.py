@@ -227,21 +227,6 @@ def test_readme_shows_the_verdicts_of_the_reports() -> None:
     assert tool.pasted(readme, tool.markdown(table)) == readme
 
 
-def test_readme_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL):
-        exec(block, names)
-    assert all(float(p.grad.abs().sum()) > 0 for p in names["net"].parameters())
-    network, samples, falling, orbit, stepper = capsys.readouterr().out.splitlines()
-    assert network.endswith("[(0.0, 'bdf')]") and names["stats"].n_steps < 200
-    fewest, most = map(int, re.findall(r"tensor\((\d+)\)", samples))
-    assert 5 * fewest < most and bool(torch.isfinite(names["mus"].grad).all())
-    assert falling.startswith("0.6385") and " -0.0325" in falling
-    assert "EVENT" in orbit and "0.5236" in orbit and "8.0" in orbit
-    assert 720 < float(stepper.split()[0]) < 740 and float(names["mu"].grad) > 0
-    assert names["stepper"].y.tolist() == [-2.0, 0.0]
-
-
 def test_readme_names_every_method_and_inner_solvers() -> None:
     readme = (ROOT / "README.md").read_text()
     for name in (*proxode.methods.METHODS, *proxode.inner.INNER):

@@ -88,14 +88,17 @@ class Graph:
 
     @property
     def nodes(self) -> int:
+        """How many nodes there are."""
         return len(self.labels)
 
     @property
     def classes(self) -> int:
+        """How many classes the labels have."""
         return int(self.labels.max()) + 1
 
     @property
     def edges(self) -> int:
+        """How many edges there are, each counted once, without self-loops."""
         return (len(self.target) - self.nodes) // 2
 
     @property

@@ -18,6 +18,7 @@ class Gradient:
     """`solve` integrates the problem by the plan."""
 
     def solve(self, problem: Problem, plan: Plan) -> Solution:
+        """Integrate the problem by the plan, so that autograd can go back through the result."""
         raise NotImplementedError
 
 

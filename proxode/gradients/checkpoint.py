@@ -30,8 +30,12 @@ from .transposed import added
 
 @dataclass(frozen=True)
 class Checkpoint(Gradient):
-    """`checkpoints`: how many places to keep at the most; by default about the square root of twice the steps.
-    `rtol`: of the transposed solves, as for `Implicit`."""
+    """The gradient of `Implicit` from a few kept places, between which the solve is made again in backward.
+
+    Args:
+        checkpoints: how many places to keep at the most; by default about the square root of twice the steps.
+        rtol: of the transposed solves, as for `Implicit`.
+    """
 
     checkpoints: int | None = None
     rtol: float | None = None

@@ -31,13 +31,16 @@ from .tangent import refuse_tangents
 
 @dataclass(frozen=True)
 class Continuous(Gradient):
-    """Arguments, each by default that of the forward solve:
+    """The gradient of the differential equation, by an adjoint solve along the stored forward solution.
 
-    method, rtol, atol, options: of the adjoint solve. `options["norm"]` may be "seminorm" (Kidger et al. 2021: the
-        gradients of parameters, which nothing depends on, do not steer the steps) or a function of
-        `(t, y, adj_y, *adj_params)`.
-    params: the captured tensors that get a gradient; by default all.
-    checkpoints: keep this many places of the forward solve and replay it between them, instead of keeping all steps.
+    Args:
+        method: of the adjoint solve; by default that of the forward solve, as are the next three.
+        rtol: of the adjoint solve.
+        atol: of the adjoint solve, in units of the gradient that comes in.
+        options: of the adjoint solve. `options["norm"]` may be "seminorm" (Kidger et al. 2021: the gradients of
+            parameters, which nothing depends on, do not steer the steps) or a function of `(t, y, adj_y, *adj_params)`.
+        params: the captured tensors that get a gradient; by default all.
+        checkpoints: keep this many places of the forward solve and replay it between them, instead of all steps.
     """
 
     method: Any = None

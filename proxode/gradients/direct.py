@@ -33,7 +33,11 @@ MAX_ITERS = 1_000
 
 @dataclass(frozen=True)
 class Direct(Gradient):
-    """`max_iters`: recorded iterations for one equation, beyond which the solve ends with an error."""
+    """Plain backpropagation through recorded iterations at each solution: a reference for the others.
+
+    Args:
+        max_iters: recorded iterations for one equation, beyond which the solve ends with an error.
+    """
 
     max_iters: int = MAX_ITERS
 

@@ -32,9 +32,14 @@ SAME = 0.4  # power of eps: how well two evaluations of one f at one point must 
 
 @dataclass(frozen=True)
 class Implicit(Gradient):
-    """`rtol`: what a transposed solve may leave of the gradient that came in, relative; by default a tenth of the
-    solve's rtol. `store_graph` evaluates f at each solution in the solve and keeps its graph, instead of evaluating it
-    there in backward: more memory, a faster backward, and values that f reads may be replaced in between."""
+    """The gradient of the discrete solution, exactly: one transposed linear solve for each equation of a step.
+
+    Args:
+        rtol: what a transposed solve may leave of the gradient that came in, relative; by default a tenth of the
+            rtol of the solve.
+        store_graph: evaluate f at each solution in the solve and keep its graph, instead of evaluating it there in
+            backward: more memory, a faster backward, and values that f reads may be replaced in between.
+    """
 
     rtol: float | None = None
     store_graph: bool = False

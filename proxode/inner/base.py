@@ -117,9 +117,11 @@ class Stop:
 
     @property
     def by_residual(self) -> bool:
+        """Whether the residual is tested, and not the update."""
         return self.kind == "residual"
 
     def measure(self, x: Tensor) -> float:
+        """The size of a residual, in the units of `tol`."""
         return float(self.norm(x / self.scale).max())
 
     def limit(self, equation: ImplicitEquation, z: Tensor, r: Tensor) -> float:
@@ -166,6 +168,7 @@ class InnerResult:
 
     @property
     def converged(self) -> bool:
+        """Whether z meets the stopping test."""
         return self.status.ok
 
 

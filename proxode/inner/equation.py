@@ -24,12 +24,14 @@ class ImplicitEquation:
     gamma: Time
 
     def image(self, z: Tensor) -> Tensor:
+        """anchor + gamma f(t, z)."""
         value = self.f(self.t, z)
         if isinstance(self.gamma, Tensor):
             return self.anchor + self.gamma.to(value.dtype) * value
         return torch.add(self.anchor, value, alpha=self.gamma)
 
     def residual(self, z: Tensor) -> Tensor:
+        """z - anchor - gamma f(t, z): zero at the solution, and gamma times the gradient of the functional."""
         value, moved = self.f(self.t, z), z - self.anchor
         if isinstance(self.gamma, Tensor):
             return moved - self.gamma.to(value.dtype) * value

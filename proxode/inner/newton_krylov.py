@@ -65,6 +65,7 @@ class DampedNewton(InnerSolver):
         return state.given and state.length > SHORTEST
 
     def solve_linear(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: NewtonState) -> LinearResult:
+        """Solve `(I - gamma J) d = r` at z, as well as the state asks for."""
         raise NotImplementedError
 
 

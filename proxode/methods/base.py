@@ -55,10 +55,12 @@ class Method:
 
     @property
     def name(self) -> str:
+        """What users write to choose it."""
         raise NotImplementedError
 
     @property
     def order(self) -> int:
+        """Of its steps; of the highest, where it varies."""
         raise NotImplementedError
 
     @property
@@ -127,6 +129,7 @@ class History(NamedTuple):
     since: int = 0
 
     def push(self, t: Time, y: Tensor, slope: Tensor | None, length: int) -> History:
+        """With a new point in front, of at most `length` points."""
         return History((t, *self.ts)[:length], (y, *self.ys)[:length], slope, self.order, self.since + 1)
 
     @property
@@ -201,6 +204,7 @@ class Proximal(Method):
         return History(history.ts[:1], history.ys[:1])
 
     def guess(self, t: Time, history: History, previous: Tensor) -> Tensor:
+        """Where the inner solver starts for the equation of time t."""
         if self.predictor == "previous" or len(history.ts) == 1:
             return previous.detach()
         return history.extrapolate(t, self.points)

@@ -28,6 +28,7 @@ class Attention(nn.Module):
 
     @property
     def scale(self) -> float | Tensor:
+        """The factor of the right side: the one that was given, or the sigmoid of a learned number."""
         if self._scale is not None:
             return self._scale
         assert self.alpha is not None

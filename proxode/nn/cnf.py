@@ -29,7 +29,7 @@ class CNF(NeuralODE):
             first for samples of up to 4 components. The products are part of an evaluation, not counted by themselves.
         noise: of the estimate, "rademacher" or "gaussian". It is drawn once for a solve, which sees a fixed function,
             and again for the next one.
-        t1, solver: as in `NeuralODE`.
+        t1: as in `NeuralODE`, like `t0` and all of `solver`.
     """
 
     def __init__(

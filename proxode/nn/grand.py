@@ -20,15 +20,17 @@ class GRAND(nn.Module):
 
     Args:
         edges: of the graph, loops included (`Edges(graph.target, graph.source, graph.nodes)`).
-        features, classes, hidden: columns of the input, of the output and in between.
+        features: columns of the input.
+        classes: columns of the output.
+        hidden: columns in between, those of the diffusion.
         heads: of the attention; they share the hidden columns.
         linear: the attention is that of the embedding, fixed during a pass, and the equation is linear in u. Else it
             is computed anew in every evaluation.
         scale: of the right side; None is the learned `sigmoid(alpha)` of the public code of GRAND's authors.
-        input_dropout, dropout: before the embedding and before the output layer. f itself stays the same function
-            during a solve.
+        input_dropout: before the embedding.
+        dropout: before the output layer. f itself stays the same function during a solve.
         attention_std: of the weights of query and key at the start; by default that of nn.Linear.
-        t1, solver: as in `NeuralODE`, whose object is `ode`; its `stats` are those of the last solve.
+        t1: as in `NeuralODE`, like all of `solver`. The layer is `ode`, its `stats` are those of the last solve.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class GRAND(nn.Module):
 
     @property
     def attention(self) -> Attention:
+        """The right side of the diffusion equation."""
         assert isinstance(self.ode.func, Attention)
         return self.ode.func
 

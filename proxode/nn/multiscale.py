@@ -20,9 +20,10 @@ class Multiscale(nn.Module):
 
     Args:
         shape: of an image; its sides must be divisible by 2 for every scale but the last.
-        scales, blocks: scales, and flows before and after a squeeze. Two scales of one block make three flows.
+        scales: how many there are.
+        blocks: flows before a squeeze, and after it. Two scales of one block make three flows.
         hidden: channels of the convolutions in between, 3 x 3 of stride 1 with softplus and the time as a channel.
-        t1, cnf: as in `CNF`.
+        t1: as in `CNF`, like all of `cnf`.
     """
 
     def __init__(

@@ -23,10 +23,11 @@ class NeuralODE(nn.Module):
     Args:
         func: `func(t, y)` returns dy/dt in the structure of y, a tensor or a tuple of tensors. If it is a module its
             parameters are those of the layer.
-        t1, t0: where the solve ends and begins; tensors and parameters may be given, and get their gradient.
+        t1: where the solve ends; a tensor or a parameter may be given, and gets its gradient.
+        t0: where it begins, likewise.
         times: instead of the two, a 1-D tensor: y0 belongs to the first of them, and the states at all of them come
             back, stacked in front.
-        method, inner, gradient, rtol, atol, options: as in `proxode.solve`, `step_size` and `quadrature` among them.
+        method: as in `proxode.solve`, like all that follow; `step_size` and `quadrature` are among the options.
 
     `stats` is what the last solve has cost; a backward pass through it goes on counting there.
     """
