@@ -18,15 +18,14 @@ from .gradients import Continuous, Gradient, check_transposed, refuse_for_events
 from .inner import InnerSolver
 from .methods import Method, method_of
 from .prepare import (
-    check_ends,
     check_limit,
     check_method,
     check_options,
     outside_inference_mode,
     prepare,
     refuse_for_spread,
+    save_times,
 )  # fmt: skip
-from .problem import SNAP
 from .samples import refuse_for_samples, solve_samples
 from .sharding import local_part, spread_of
 from .solution import Failure, Solution, SolverError, Status, new_stats
@@ -232,7 +231,7 @@ def solve(
                                  max_steps=max_steps, throw=throw)  # fmt: skip
     events = events_of(event)
     chosen = check_method(method, step_size, options)
-    times, saved = _save_times(t0, t1, save_at)
+    times, saved = save_times(t0, t1, save_at)
     options = {**options, "step_size": step_size, "inner": inner, "gradient": gradient}
     try:
         solution = _run(
@@ -248,31 +247,6 @@ def solve(
         solution.ts = torch.stack([solution.ts[0], end])
         return solution
     return solution.keep(saved)
-
-
-def _save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
-    """t0, the times to save and t1 as one tensor, and which part of it the user wants back."""
-    ends = check_ends(t0, t1)
-    if save_at is None:
-        return torch.cat(ends), slice(0, 2)
-    if not isinstance(save_at, Tensor) or not save_at.is_floating_point() or save_at.dim() != 1 or not len(save_at):
-        raise TypeError("`save_at` must be a one-dimensional floating torch.Tensor of times")
-    low, high = sorted((number(ends[0]), number(ends[1])))
-    ulp = torch.finfo(save_at.dtype).eps
-    save_at = save_at.to(torch.float64)
-    for end in ends:  # an end that was rounded to float32 is still that end: in that dtype, or where it is left outside
-        off, outside = (save_at - end).abs(), (save_at < low) | (save_at > high)
-        near = SNAP * torch.minimum(end.abs(), (ends[1] - ends[0]).abs())
-        save_at = torch.where((off <= ulp * end.abs()) | (outside & (off <= near)), end, save_at)
-    if not bool(((save_at >= low) & (save_at <= high)).all()):
-        raise ValueError(f"`save_at` must lie between t0 and t1, {number(ends[0]):g} and {number(ends[1]):g}")
-    later = (save_at[1:] - save_at[:-1]) * (ends[1] - ends[0]).detach()
-    if not bool((later > 0).all()):
-        raise ValueError("`save_at` must be strictly monotone, from t0 towards t1")
-    first = 0 if number(save_at[0]) == number(ends[0]) else 1
-    last = 0 if number(save_at[-1]) == number(ends[1]) else 1
-    times = torch.cat([*ends[:first], save_at, *ends[2 - last :][:last]])
-    return times, slice(first, first + len(save_at))
 
 
 def _odeint_solution(
