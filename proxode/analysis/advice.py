@@ -9,10 +9,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..gradients.direct_systems import SMALL as DENSE_BACKWARD
 from ..inner import DENSE_LIMIT, SMALL
 from .costs import Cost, costs, memory
-from .kinds import EASY, MILD, STIFF, UNKNOWN, fast_angle, kind_of
+from .kinds import MILD, STIFF, UNKNOWN, fast_angle, kind_of, ripples
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -40,7 +39,7 @@ class Choice:
 class Advice:
     stiffness: str  # "not stiff", "mildly stiff", "stiff", or "unknown" where nothing could be probed
     choices: tuple[Choice, ...]
-    costs: tuple[Cost, ...]  # the recommended method first
+    costs: tuple[Cost, ...]  # of the solve that was made first
 
     def name(self, what: str) -> str:
         """What was recommended as "method", "inner", "gradient"; "" if nothing was."""
@@ -74,8 +73,8 @@ def advise(d: Diagnosis) -> Advice:
     choices = [method]
     if kind == STIFF:
         choices.append(_inner(d))
-    choices += [_gradient(d, kind), _rtol(d, kind)]
-    return Advice(kind, tuple(choices), costs(d, method.name, kind))
+    choices += [_gradient(d), _rtol(d, kind)]
+    return Advice(kind, tuple(choices), costs(d))
 
 
 def _method(d: Diagnosis, kind: str) -> Choice:
@@ -88,6 +87,12 @@ def _method(d: Diagnosis, kind: str) -> Choice:
             f"`auto` took mostly {name} steps here, and goes on with BDF where the model becomes stiff in training"
         )
         return Choice("method", "auto", reason)
+    if ripples(d):
+        reason = (
+            f"a fast oscillation of small size (|Im lambda| {d.imaginary:.3g}) made BDF follow it; bdf2 damps what it "
+            "does not resolve. If the oscillation itself is what you want to see, take dopri5 or dopri8"
+        )
+        return Choice("method", "bdf2", reason)
     if d.rtol < TIGHT:
         return Choice("method", "dopri8", f"not stiff, and at rtol {d.rtol:g} high order pays")
     reason = "not stiff: accuracy sets the step, and an explicit step has no equation to solve"
@@ -98,19 +103,18 @@ def _method(d: Diagnosis, kind: str) -> Choice:
 
 
 def _stiff_method(d: Diagnosis) -> Choice:
-    angle, ratio = fast_angle(d), 6 * d.stability_steps / max(d.nfe_solve, 1)
-    if angle > ANGLE_BDF3:
-        reason = (
-            f"modes that the steps do not resolve oscillate almost undamped ({angle:.0f} degrees from the negative axis): "
-            "BDF above order 2 is unstable there; bdf2 is stable, and damps what it does not resolve"
-        )
-        return Choice("method", "bdf2", reason)
+    ratio = 6 * d.stability_steps / max(d.nfe_solve, 1)
     mixed = d.path.by_bdf < d.steps
     name = "auto" if mixed or not d.steps else "bdf"
     cost = f"stability alone would cost dopri5 {_count(6 * d.stability_steps)} evaluations"
     reason = f"{cost}, {_count(ratio)} times what this solve took" if d.ok else cost
     if name == "auto":
         reason += f"; explicit steps are good for a part of the way ({_shares(d)})"
+    if fast_angle(d) > ANGLE_BDF3:
+        reason += (
+            "; fast modes oscillate almost undamped but are not excited here: if they were, BDF above order 2 would "
+            "have to follow them, and bdf2, which damps them, would be cheaper"
+        )
     if d.gradient_field and d.left < 0 and d.n >= CHEAP_F and not d.banded and d.rtol >= 1e-5:
         reason += "; where f is very cheap try rkc2, which takes more evaluations but no inner solver"
     return Choice("method", name, reason)
@@ -123,19 +127,19 @@ def _inner(d: Diagnosis) -> Choice:
         reason = "the Jacobian is a narrow band that a few products make: 'auto' finds it and factorises it for Newton"
         return Choice("inner", "auto", reason)
     if d.n <= DENSE_LIMIT:
-        return Choice("inner", "newton", f"{d.n} unknowns and stiff: a Jacobian is worth its price ('auto' buys it too)")
+        return Choice("inner", "newton", f"{d.n} unknowns and stiff: a Jacobian is worth its price, as 'auto' knows")
     failed = d.path.stats.n_inner_failed
     if failed > max(3, 0.05 * d.steps):
-        return Choice("inner", "newton_krylov", f"{failed} inner solves of this run failed: GMRES is sturdier than anderson")
-    return Choice("inner", "anderson", "no matrix of this size is made; 'auto' takes it, and newton_krylov where it fails")
+        return Choice("inner", "newton_krylov", f"{failed} inner solves failed here: GMRES is sturdier than anderson")
+    return Choice("inner", "anderson", "it makes no matrix; inner='auto' takes it, and newton_krylov where it fails")
 
 
-def _gradient(d: Diagnosis, kind: str) -> Choice:
+def _gradient(d: Diagnosis) -> Choice:
     if not d.graph.of_state:
         return Choice("gradient", "none", "autograd sees no dependence of f on y: no gradient can pass (see above)")
-    size = memory(d, kind)
+    size = memory(d)
     if size > LARGE:
-        reason = f"`implicit` would keep about {_bytes(size)}; checkpoint keeps the square root of the steps, for twice the time"
+        reason = f"`implicit` would keep {_bytes(size)}; this keeps the square root of the steps, for twice the time"
         return Choice("gradient", "checkpoint", reason)
     reason = f"exact for the steps that are taken, and keeps about {_bytes(size)}"
     orders = d.backward_orders

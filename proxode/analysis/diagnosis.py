@@ -176,7 +176,7 @@ class Diagnosis:
     @property
     def forward_orders(self) -> float:
         """The same for an error that is carried forwards: more than a few, and no solver can follow the solution."""
-        return integral(self, lambda place: max(place.spectrum.right, 0.0)) / math.log(10)
+        return integral(self, lambda place: max(place.spectrum.right, 0.0), resolved=True) / math.log(10)
 
     # Showing it
 
@@ -202,8 +202,8 @@ class Diagnosis:
             "stability_steps", "backward_orders", "forward_orders", "randomness", "disagreement",
         )  # fmt: skip
         plain = (
-            "n", "dtype", "t0", "t1", "rtol", "atol", "ok", "reached", "steps", "nfe", "nfe_solve", "nfe_probes", "exact",
-            "gradient_field", "autonomous", "products", "banded",
+            "n", "dtype", "t0", "t1", "rtol", "atol", "ok", "reached", "steps", "nfe", "nfe_solve", "nfe_probes",
+            "exact", "gradient_field", "autonomous", "products", "banded",
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in plain},
@@ -219,15 +219,22 @@ class Diagnosis:
         }
 
 
-def integral(d: Diagnosis, rate: Callable[[Place], float]) -> float:
+def integral(d: Diagnosis, rate: Callable[[Place], float], *, resolved: bool = False) -> float:
     """Of a rate over the interval. It is summed over the steps that were taken, and goes in a straight line from place
-    to place over their numbers: steps crowd where things change. What was not reached is taken to be like the rest."""
+    to place over their numbers: steps crowd where things change. What was not reached is taken to be like the rest.
+
+    A rate that the steps have to follow (`resolved`) is no larger in a step than it is in those of the places beside
+    it: one that is large in a short jump does not reach into the long steps around it.
+    """
     if not d.places:
         return math.nan
     rates = [rate(place) for place in d.places]
+    moves = [place.h * rate(place) for place in d.places]
     total = covered = 0.0
     for i, stride in enumerate(d.path.strides):
-        total, covered = total + stride.h * _between(d.places, rates, i + 0.5), covered + stride.h
+        move = stride.h * _between(d.places, rates, i + 0.5)
+        total += min(move, _between(d.places, moves, i + 0.5)) if resolved else move
+        covered += stride.h
     return total * d.span / covered if covered > 0 else rates[0] * d.span
 
 

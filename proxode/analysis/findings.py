@@ -27,27 +27,27 @@ def _about_the_solve(d: Diagnosis) -> Iterator[str]:
         part = abs(d.reached - d.t0) / d.span
         yield (
             f"the solve failed at t = {d.reached:g} ({part:.0%} of the way), and what follows is about that part: "
-            f"{d.path.failure}"
+            f"{str(d.path.failure).rstrip('.')}"
         )
     if d.randomness > SAME:
         yield (
-            f"f is random: two values at the same place differ by {d.randomness:.1e}. No error can be controlled and no "
-            "equation solved; put a module to eval() (dropout), or draw the noise once for a whole solve"
+            f"f is random: two values at the same place differ by {d.randomness:.1e}. No error can be controlled and "
+            "no equation solved; put a module to eval() (dropout), or draw the noise once for a whole solve"
         )
     if not d.places:
         yield "nothing could be probed: f or its derivative is not finite where the solve begins"
-    if d.forward_orders > GROWTH:
+    if d.ok and d.forward_orders > GROWTH:
         yield (
-            f"errors grow forwards by about 10^{d.forward_orders:.3g}: no solver can follow one solution that far, and its "
-            "gradient grows alike; a shorter interval, or several, may be what you want"
+            f"errors grow forwards by about 10^{d.forward_orders:.3g}: no solver can follow one solution that far, and "
+            "its gradient grows alike; a shorter interval, or several, may be what you want"
         )
 
 
 def _about_f(d: Diagnosis) -> Iterator[str]:
     if d.places and not d.graph.of_state and d.radius > 0:
         yield (
-            "autograd sees no dependence of f on y, though f depends on it: something detaches y (`.detach()`, `.item()`, "
-            "numpy, torch.no_grad()); products were replaced by differences, and no gradient can pass"
+            "autograd sees no dependence of f on y, though f depends on it: something detaches y (`.detach()`, "
+            "`.item()`, numpy, torch.no_grad()); products were replaced by differences, and no gradient can pass"
         )
     elif d.places and d.products == "double_backward":
         yield "f does not admit forward mode: a product costs two backward passes instead of one forward"
@@ -55,8 +55,8 @@ def _about_f(d: Diagnosis) -> Iterator[str]:
         yield "f admits neither forward mode nor double backward: products with its Jacobian are differences of f"
     if d.disagreement > DISAGREES and d.randomness <= SAME:
         yield (
-            f"a product with the Jacobian and a difference of f differ by {d.disagreement:.0%}: f may detach a part of y, "
-            "have a wrong backward of its own, or bend or jump on the scale of a difference"
+            f"a product with the Jacobian and a difference of f differ by {d.disagreement:.0%}: f may detach a part of "
+            "y, have a wrong backward of its own, or bend or jump on the scale of a difference"
         )
     if d.graph.of_state and not d.graph.of_others:
         yield "f uses no tensor that wants a gradient: a gradient will reach y0 and t only"
@@ -76,7 +76,7 @@ def _about_the_state(d: Diagnosis) -> Iterator[str]:
         yield "t1 is before t0: the spectrum is that of the equation as it is integrated, -df/dy"
     if d.samples is not None and d.samples.independent and d.samples.spread > SPREAD:
         yield (
-            f"the {d.samples.count} samples of dimension 0 are independent, and their rates differ by a factor of "
+            f"the {d.samples.number} samples of dimension 0 are independent, and their rates differ by a factor of "
             f"{d.samples.spread:.2g}: `solve(..., per_sample=True)` gives each its own steps"
         )
     if d.layer and d.layer not in ("auto", d.advice.method):

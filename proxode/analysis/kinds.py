@@ -13,6 +13,7 @@ EASY, MILD, STIFF, UNKNOWN = "not stiff", "mildly stiff", "stiff", "unknown"
 FAR_MORE = 2.0  # steps for stability over steps taken: the steps that were taken are not those of an explicit method
 DEARER = 1.5  # evaluations for stability over those of the solve
 HAS_A_SAY = 0.5  # steps for stability over steps taken, from where it is not accuracy alone that sets them
+RIPPLE = 100.0  # |lambda| over the interval, over the way that the solution goes
 UNRESOLVED = 1.0  # h |lambda| from which a step does not follow a mode
 
 
@@ -26,6 +27,12 @@ def kind_of(d: Diagnosis) -> str:
     if asked > FAR_MORE * taken and 6 * asked > DEARER * spent:
         return STIFF
     return MILD if asked > HAS_A_SAY * taken and -d.left > d.imaginary else EASY
+
+
+def ripples(d: Diagnosis) -> bool:
+    """Whether BDF had to follow an oscillation that is fast and of little size: its way is far longer than that of the
+    solution."""
+    return d.path.by_bdf > d.steps / 2 and d.imaginary > 10 * -d.left and d.way > RIPPLE * d.motion
 
 
 def fast_angle(d: Diagnosis) -> float:

@@ -27,9 +27,9 @@ class Stride(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """A state on the way, flat, and the step that left it (where none did, the one that came there)."""
+    """A state on the way, flat."""
 
-    index: int
+    step: int  # how many came before
     t: float
     y: Tensor
 
@@ -117,11 +117,11 @@ class _Kept:
         """`points` of them at most, with the first and the last; half by steps and half by time."""
         assert self.last is not None
         half = max(1, (self.points - 2) // 2)
-        found = {stop.index: stop for stop in (self.by_step[0], self.last)}
+        found = {stop.step: stop for stop in (self.by_step[0], self.last)}
         for several, room in ((self.by_time, self.points - 2 - half), (self.by_step, half)):
-            rest = [stop for stop in several if stop.index not in found]
+            rest = [stop for stop in several if stop.step not in found]
             room = min(room, len(rest))
-            found |= {rest[i].index: rest[i] for i in (int((k + 0.5) * len(rest) / room) for k in range(room))}
-        rest = [stop for stop in (*self.by_step, *self.by_time) if stop.index not in found]
-        found |= {stop.index: stop for stop in rest[: max(0, self.points - len(found))]}
+            found |= {rest[i].step: rest[i] for i in (int((k + 0.5) * len(rest) / room) for k in range(room))}
+        rest = [stop for stop in (*self.by_step, *self.by_time) if stop.step not in found]
+        found |= {stop.step: stop for stop in rest[: max(0, self.points - len(found))]}
         return [found[index] for index in sorted(found)]

@@ -77,7 +77,7 @@ def graph(f: VectorField, t: float, y: Tensor) -> Graph:
 class Samples(NamedTuple):
     """Of a batch: does dimension 0 hold problems that know nothing of each other, and how different are their gains?"""
 
-    count: int
+    number: int
     independent: bool
     spread: float  # largest over least |J v| / |v|
 

@@ -7,11 +7,14 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .kinds import UNKNOWN
+
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
 
 WIDTH = 110
 UNSEEN = " (the rim of the spectrum; what is smaller than a hundredth of that is not told apart from zero)"
+EVEN = 1e-5  # |J - J^T| / |J| beyond which it is more than rounding
 MOST_ORDERS = 300.0  # of magnitude: beyond, a number says nothing more
 
 
@@ -29,7 +32,8 @@ def _wrapped(line: str) -> str:
 def headline(d: Diagnosis) -> str:
     many = "unknown" if d.n == 1 else "unknowns"
     where = f"{d.n:,} {many} ({d.dtype}), t from {d.t0:g} to {d.t1:g}, rtol {d.rtol:g}, atol {d.atol:g}"
-    return f"{d.advice.stiffness.capitalize()}: {where}."
+    said = d.advice.stiffness.capitalize() if d.advice.stiffness != UNKNOWN else "It is not known whether this is stiff"
+    return f"{said}{'' if d.ok or not d.steps else ', as far as it came'}: {where}."
 
 
 def facts(d: Diagnosis) -> list[str]:
@@ -84,7 +88,8 @@ def _explicit(d: Diagnosis) -> str:
     limits = [place.limit for place in d.places if math.isfinite(place.limit)]
     if not limits:
         return "stability sets no limit to the steps of dopri5"
-    lengths = number(min(limits)) if max(limits) < 1.01 * min(limits) else f"{number(min(limits))} to {number(max(limits))}"
+    low, high = min(limits), max(limits)
+    lengths = number(low) if high < 1.01 * low else f"{number(low)} to {number(high)}"
     if d.stability_steps <= 1.5:
         return f"dopri5 is stable up to steps of {lengths}: stability does not set its step"
     return (
@@ -98,12 +103,13 @@ def _symmetry(d: Diagnosis) -> str:
     if d.n == 1:
         field = "one unknown is always symmetric"
     elif d.gradient_field:
+        nearly = "" if d.asymmetry <= EVEN else "nearly "
         field = (
-            f"the Jacobian is symmetric to {max(d.asymmetry, 1e-16):.0e} {where}, so f may be a gradient field: implicit "
-            "steps are then proximal steps"
+            f"the Jacobian is {nearly}symmetric, to {max(d.asymmetry, 1e-16):.0e} {where}, so f may {nearly}be a "
+            "gradient field: implicit steps are then proximal steps"
         )
     else:
-        field = f"the Jacobian is not symmetric (|J - J^T| / |J| up to {number(d.asymmetry)}), so f is no gradient field"
+        field = f"not symmetric, and so no gradient field: |J - J^T| / |J| is up to {number(d.asymmetry)}"
     time = f"f does not depend on t, as far as seen {where}" if d.autonomous else "f depends on t"
     return f"{field}; {time}"
 
