@@ -89,10 +89,11 @@ def _method(d: Diagnosis, kind: str) -> Choice:
         return Choice("method", "auto", reason)
     if ripples(d):
         reason = (
-            f"a fast oscillation of small size (|Im lambda| {d.imaginary:.3g}) made BDF follow it; bdf2 damps what it "
-            "does not resolve. If the oscillation itself is what you want to see, take dopri5 or dopri8"
+            f"BDF had to follow a fast oscillation of small size (|Im lambda| {d.imaginary:.3g}), for which its orders "
+            "above 2 are not stable; dopri8 reaches far along the imaginary axis. To damp the oscillation instead, "
+            "take bdf2 with a `step_size`"
         )
-        return Choice("method", "bdf2", reason)
+        return Choice("method", "dopri8", reason)
     if d.rtol < TIGHT:
         return Choice("method", "dopri8", f"not stiff, and at rtol {d.rtol:g} high order pays")
     reason = "not stiff: accuracy sets the step, and an explicit step has no equation to solve"
@@ -112,8 +113,8 @@ def _stiff_method(d: Diagnosis) -> Choice:
         reason += f"; explicit steps are good for a part of the way ({_shares(d)})"
     if fast_angle(d) > ANGLE_BDF3:
         reason += (
-            "; fast modes oscillate almost undamped but are not excited here: if they were, BDF above order 2 would "
-            "have to follow them, and bdf2, which damps them, would be cheaper"
+            "; fast modes oscillate almost undamped but are not excited here: if they were, BDF above order 2 is "
+            "not for them: dopri8 follows them, bdf2 with a `step_size` damps them"
         )
     if d.gradient_field and d.left < 0 and d.n >= CHEAP_F and not d.banded and d.rtol >= 1e-5:
         reason += "; where f is very cheap try rkc2, which takes more evaluations but no inner solver"

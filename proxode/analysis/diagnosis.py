@@ -15,7 +15,7 @@ from .advice import Advice, advise
 from .findings import find
 from .path import Path
 from .probes import Graph, Samples
-from .spectrum import SYMMETRIC, Spectrum
+from .spectrum import Spectrum
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -140,7 +140,7 @@ class Diagnosis:
     @property
     def gradient_field(self) -> bool:
         """Was the Jacobian symmetric wherever it was probed? Then f may be the gradient of a function of y."""
-        return self.asymmetry <= SYMMETRIC
+        return bool(self.places) and all(place.spectrum.symmetric for place in self.places)
 
     @property
     def autonomous(self) -> bool:
@@ -175,8 +175,13 @@ class Diagnosis:
 
     @property
     def forward_orders(self) -> float:
-        """The same for an error that is carried forwards: more than a few, and no solver can follow the solution."""
+        """The same for an error that is carried forwards, where it grows; what it loses elsewhere is not counted."""
         return integral(self, lambda place: max(place.spectrum.right, 0.0), resolved=True) / math.log(10)
+
+    @property
+    def growing(self) -> float:
+        """The part of the time in which some mode grows."""
+        return integral(self, lambda place: float(place.spectrum.right > 0), resolved=True) / self.span
 
     # Showing it
 
@@ -199,7 +204,8 @@ class Diagnosis:
         failure, samples = self.path.failure, self.samples
         numbers = (
             "radius", "left", "right", "imaginary", "stiffness_ratio", "asymmetry", "way", "motion",
-            "stability_steps", "backward_orders", "forward_orders", "randomness", "disagreement",
+            "stability_steps", "backward_orders", "forward_orders", "growing", "randomness",
+            "disagreement",
         )  # fmt: skip
         plain = (
             "n", "dtype", "t0", "t1", "rtol", "atol", "ok", "reached", "steps", "nfe", "nfe_solve", "nfe_probes",

@@ -168,11 +168,14 @@ def _steps(panel: Axes, d: Diagnosis) -> None:
 
 
 def _room(panel: Axes) -> None:
-    """At least a decade and a half, so that equal steps are not drawn as noise."""
+    """At least two decades, so that equal steps are not drawn as noise, and numbers at whole decades."""
+    from matplotlib.ticker import NullFormatter
+
     low, high = panel.get_ylim()
-    if high / low < 30:
+    if high / low < 200:
         middle = math.sqrt(low * high)
-        panel.set_ylim(middle / 5.5, middle * 5.5)
+        panel.set_ylim(middle / 14, middle * 14)
+    panel.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _spread_in_time(d: Diagnosis) -> bool:

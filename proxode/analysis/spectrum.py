@@ -13,7 +13,9 @@ from .krylov import arnoldi
 
 DENSE = 100  # unknowns up to which all eigenvalues are computed
 KRYLOV = 60  # products for the rim of the spectrum of larger ones, at most
-SYMMETRIC = 1e-3  # |J - J^T| / |J| below which J is taken for symmetric
+SYMMETRIC = 1e-6  # |J - J^T| / |J| below which J is taken for symmetric, in float64;
+ROUNDING = 1e3  # ulp of float32, where that is more;
+BY_DIFFERENCES = 1e-3  # where products are differences of f
 ZERO = 1e-12  # of the radius: an eigenvalue that is zero to rounding in float64 (in float32 and by differences larger)
 REAL = 1e-2  # of the radius: imaginary parts up to which a spectrum is called real
 
@@ -26,6 +28,7 @@ class Spectrum:
     exact: bool
     asymmetry: float  # |J - J^T| / |J| in the norm of Frobenius: 0 symmetric, 2 antisymmetric
     noise: float  # relative size below which an eigenvalue is zero
+    even: float = SYMMETRIC  # asymmetry up to which it may be rounding
     moved: float = 0.0
 
     @property
@@ -61,7 +64,7 @@ class Spectrum:
 
     @property
     def symmetric(self) -> bool:
-        return self.asymmetry <= SYMMETRIC
+        return self.asymmetry <= self.even
 
     @property
     def real(self) -> bool:
@@ -74,25 +77,26 @@ def spectrum(f: VectorField, t: float, y: Tensor, krylov: int, probes: Tensor) -
     by_differences = not f.ladder
     eps = torch.finfo(y.dtype).eps
     noise = max(ZERO, 100 * (math.sqrt(eps) if by_differences else eps))
+    even = BY_DIFFERENCES if by_differences else max(SYMMETRIC, ROUNDING * eps)
     if y.numel() <= DENSE:
         matrix = f.jacobian(t, y).detach().double().cpu()
         if not bool(torch.isfinite(matrix).all()):
             return None
         size = float(torch.linalg.matrix_norm(matrix))
         asymmetry = float(torch.linalg.matrix_norm(matrix - matrix.T)) / size if size > 0 else 0.0
-        if asymmetry <= SYMMETRIC:
+        if asymmetry <= even:
             values = torch.linalg.eigvalsh((matrix + matrix.T) / 2).to(torch.complex128)
         else:
             values = torch.linalg.eigvals(matrix)
-        return Spectrum(values, True, asymmetry, noise)
+        return Spectrum(values, True, asymmetry, noise, even)
     f0 = f(t, y) if by_differences else None
     asymmetry = asymmetry_of([f.jvp(t, y, probe, f0) for probe in probes[1:]], probes[1:])
     if not math.isfinite(asymmetry):
         return None
-    found = arnoldi(lambda v: f.jvp(t, y, v, f0), probes[0], krylov, symmetric=asymmetry <= SYMMETRIC)
+    found = arnoldi(lambda v: f.jvp(t, y, v, f0), probes[0], krylov, symmetric=asymmetry <= even)
     if not bool(torch.isfinite(found.values).all()):
         return None
-    return Spectrum(found.values, False, asymmetry, noise, found.moved)
+    return Spectrum(found.values, False, asymmetry, noise, even, found.moved)
 
 
 def asymmetry_of(products: list[Tensor], probes: Tensor) -> float:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WIDTH = 110
 UNSEEN = " (the rim of the spectrum; what is smaller than a hundredth of that is not told apart from zero)"
-EVEN = 1e-5  # |J - J^T| / |J| beyond which it is more than rounding
+NEARLY = 1e-2  # |J - J^T| / |J| that is not much
 MOST_ORDERS = 300.0  # of magnitude: beyond, a number says nothing more
 
 
@@ -103,11 +103,12 @@ def _symmetry(d: Diagnosis) -> str:
     if d.n == 1:
         field = "one unknown is always symmetric"
     elif d.gradient_field:
-        nearly = "" if d.asymmetry <= EVEN else "nearly "
         field = (
-            f"the Jacobian is {nearly}symmetric, to {max(d.asymmetry, 1e-16):.0e} {where}, so f may {nearly}be a "
-            "gradient field: implicit steps are then proximal steps"
+            f"the Jacobian is symmetric to {max(d.asymmetry, 1e-16):.0e} {where}, so f may be a gradient field: "
+            "implicit steps are then proximal steps"
         )
+    elif d.asymmetry <= NEARLY:
+        field = f"the Jacobian is nearly symmetric, to {d.asymmetry:.0e} {where}, which is more than rounding"
     else:
         field = f"not symmetric, and so no gradient field: |J - J^T| / |J| is up to {number(d.asymmetry)}"
     time = f"f does not depend on t, as far as seen {where}" if d.autonomous else "f depends on t"
@@ -124,7 +125,7 @@ def _growth(d: Diagnosis) -> str:
             f"{orders(d.backward_orders)}"
         )
     if d.forward_orders >= 0.5:
-        said.append(f"forwards errors grow by about {orders(d.forward_orders)}")
+        said.append(f"forwards modes grow by up to {orders(d.forward_orders)}, in {d.growing:.0%} of the time")
     return "; ".join(said)
 
 
