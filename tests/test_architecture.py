@@ -16,7 +16,7 @@ PACKAGE = Path(proxode.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 # What people run, and what reads files: it may use more than torch.
 EDGE = ("data", "paper", "diagnose_cli", "cli", "__main__")
-PICTURES = {"analysis/picture.py", "analysis/diagnosis.py"}  # matplotlib when one is drawn, and the type of what is drawn
+PICTURES = {"analysis/picture.py", "analysis/diagnosis.py"}  # matplotlib, and the type of what it draws
 
 LAYERS = (
     ("_version", "autocast", "norms", "recording", "reuse", "roots", "solution", "spares", "sparse", "structure"),

@@ -72,6 +72,13 @@ def test_van_der_pol_and_robertson_are_stiff_and_small() -> None:
     assert d.stiffness_ratio is not None and d.stiffness_ratio > 1e6
 
 
+def test_places_are_spread_over_the_steps_and_over_time() -> None:
+    d = diagnose(robertson, torch.tensor([1.0, 0.0, 0.0], dtype=D), 0.0, 1e6)
+    assert len(d.places) == 12 and (d.places[0].t, d.places[-1].t) == (0.0, 1e6)
+    assert sum(0.05 < place.t / d.t1 < 0.99 for place in d.places) >= 3
+    assert sum(0 < place.t / d.t1 < 1e-3 for place in d.places) >= 2
+
+
 def test_a_pendulum_is_not_stiff_and_explicit_steps_are_advised() -> None:
     d = diagnose(pendulum, torch.tensor([1.0, 0.0], dtype=D), 0.0, 20.0)
     assert d.advice.stiffness == "not stiff" and d.advice.method == "dopri5" and d.advice.inner == ""
@@ -171,6 +178,21 @@ def test_tuples_one_unknown_time_and_backward_time() -> None:
     assert single.left == single.right == pytest.approx(-2.0) and "one unknown" in str(single)
     reverse = diagnose(lambda t, y: -2.0 * y, torch.ones(1), 1.0, 0.0)
     assert reverse.right == pytest.approx(2.0) and any("before t0" in finding for finding in reverse.findings)
+    timed = diagnose(lambda t, y: -t * y, torch.ones(1), 2.0, 1.0)
+    assert [place.spectrum.right for place in timed.places] == pytest.approx([place.t for place in timed.places])
+    assert (timed.right, timed.places[-1].t) == (pytest.approx(2.0), pytest.approx(1.0))
+
+
+def test_growth_is_told_where_it_lasts_and_not_in_a_jump() -> None:
+    d = diagnose(lambda t, y: y, torch.ones(1, dtype=D), 0.0, 30.0)
+    assert d.forward_orders == pytest.approx(30 / math.log(10), rel=0.1)
+    assert d.sustained_orders == pytest.approx(30 / math.log(10))
+    assert any("grow forwards by about 10^13" in finding for finding in d.findings)
+    mostly = diagnose(lambda t, y: torch.where(t < 20, 1.0, -0.5) * y, torch.ones(1, dtype=D), 0.0, 30.0)
+    assert mostly.sustained_orders == pytest.approx(30 / math.log(10))
+    jump = diagnose(van_der_pol, torch.tensor([1.2, 0.0], dtype=D), 0.0, 500.0)
+    assert jump.right > 10 and jump.sustained_orders < 1
+    assert not any("grow forwards" in finding for finding in jump.findings)
 
 
 def test_components_below_atol_are_told() -> None:

@@ -179,9 +179,18 @@ class Diagnosis:
         return integral(self, lambda place: max(place.spectrum.right, 0.0), resolved=True) / math.log(10)
 
     @property
-    def growing(self) -> float:
-        """The part of the time in which some mode grows."""
-        return integral(self, lambda place: float(place.spectrum.right > 0), resolved=True) / self.span
+    def sustained_orders(self) -> float:
+        """The same at the rate that is exceeded during half of the time: without jumps that grow and then contract."""
+        rates = [place.spectrum.right for place in self.places]
+        if not rates:
+            return math.nan
+        along = [(_between(self.places, rates, i + 0.5), stride.h) for i, stride in enumerate(self.path.strides)]
+        typical, left = rates[0], sum(h for _, h in along) / 2
+        for rate, h in sorted(along, reverse=True):
+            if left > 0:
+                typical = rate
+            left -= h
+        return max(typical, 0.0) * self.span / math.log(10)
 
     # Showing it
 
@@ -204,7 +213,7 @@ class Diagnosis:
         failure, samples = self.path.failure, self.samples
         numbers = (
             "radius", "left", "right", "imaginary", "stiffness_ratio", "asymmetry", "way", "motion",
-            "stability_steps", "backward_orders", "forward_orders", "growing", "randomness",
+            "stability_steps", "backward_orders", "forward_orders", "sustained_orders", "randomness",
             "disagreement",
         )  # fmt: skip
         plain = (

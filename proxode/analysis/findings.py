@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 DISAGREES = 0.05  # relative difference of a product and a difference quotient that is worth a word
 GROWTH = 6.0  # orders of magnitude by which errors may grow forwards
-SUSTAINED = 0.1  # part of the time: a jump that grows and then contracts is shorter
 SPREAD = 10.0  # largest over least gain of samples from where steps of their own pay
 UNSETTLED = 0.02  # of the radius: movement of the rim of Ritz values over the last products
 
@@ -37,10 +36,10 @@ def _about_the_solve(d: Diagnosis) -> Iterator[str]:
         )
     if not d.places:
         yield "nothing could be probed: f or its derivative is not finite where the solve begins"
-    if d.ok and d.forward_orders > GROWTH and d.growing > SUSTAINED:
+    if d.ok and d.sustained_orders > GROWTH:
         yield (
-            f"errors grow forwards by about 10^{d.forward_orders:.3g}: no solver can follow one solution that far, and "
-            "its gradient grows alike; a shorter interval, or several, may be what you want"
+            f"errors grow forwards by about 10^{d.sustained_orders:.0f}: no solver can follow one solution that far, "
+            "and its gradient grows alike; a shorter interval, or several, may be what you want"
         )
 
 

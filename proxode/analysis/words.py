@@ -125,7 +125,8 @@ def _growth(d: Diagnosis) -> str:
             f"{orders(d.backward_orders)}"
         )
     if d.forward_orders >= 0.5:
-        said.append(f"forwards modes grow by up to {orders(d.forward_orders)}, in {d.growing:.0%} of the time")
+        short = ", in short parts of the way" if d.sustained_orders < 0.5 * d.forward_orders else ""
+        said.append(f"forwards modes grow by up to {orders(d.forward_orders)}{short}")
     return "; ".join(said)
 
 
