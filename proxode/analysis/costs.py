@@ -14,6 +14,8 @@ EVALUATIONS = {"dopri5": 6, "bosh3": 3, "ralston4": 4}  # of a step; the last of
 KRYLOV_BACKWARD = 1.6  # NFE of transposed solves without matrices over those of the equations: 1.2 to 2
 BAND_BACKWARD = 2.5  # NFE for each equation whose Jacobian is a narrow band
 
+MEASURED = "forward measured, backward estimated"
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -22,12 +24,12 @@ class Cost:
     method: str
     nfe_forward: float
     nfe_backward: float | None
-    basis: str  # "measured", "estimate", or "at least": what stability alone asks
+    basis: str  # what was measured, "estimate", or "at least": what stability alone asks
 
 
 def costs(d: Diagnosis) -> tuple[Cost, ...]:
     """Of the solve that was made, and of dopri5 if that is another."""
-    found = [Cost("auto", float(d.nfe_solve), backward(d), "measured" if d.ok else "measured, up to its failure")]
+    found = [Cost("auto", float(d.nfe_solve), backward(d), MEASURED if d.ok else f"{MEASURED}, up to its failure")]
     explicit = 6 * d.stability_steps
     if d.path.shares.get("dopri5", 0) < d.steps:
         taken = 6.0 * d.steps if not d.path.by_bdf else 0.0
