@@ -1,4 +1,4 @@
-"""The command line: `proxode reproduce` and `proxode report`.
+"""The command line: `proxode reproduce`, `proxode report` and `proxode diagnose`.
 
 No mathematics here: commands show and write what experiments give.
 """
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ._version import __version__
+from .diagnose_cli import diagnose
 from .paper.display import Display, rich_table, verdict_table
 from .paper.experiment import FULL, QUICK, Experiment, Report
 from .paper.experiments import experiment_of, registered
@@ -26,6 +27,7 @@ PIPE_WIDTH = 130
 INTERRUPTED = 130  # what shells expect of a program that Ctrl-C ended
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command()(diagnose)
 
 
 def _show_version(wanted: bool) -> None:

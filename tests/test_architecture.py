@@ -14,7 +14,9 @@ import proxode
 
 PACKAGE = Path(proxode.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-EDGE = ("data", "paper", "cli", "__main__")  # what people run, and what reads files: it may use more than torch
+# What people run, and what reads files: it may use more than torch.
+EDGE = ("data", "paper", "diagnose_cli", "cli", "__main__")
+PICTURES = {"analysis/picture.py", "analysis/diagnosis.py"}  # matplotlib, and the type of what it draws
 
 LAYERS = (
     ("_version", "autocast", "recording", "reuse", "roots", "solution", "spares", "sparse", "spread"),
@@ -40,7 +42,9 @@ LAYERS = (
     ("api", "stepper"),
     ("__init__",),
     ("data", "distributed", "nn"),
-    ("paper",),
+    ("analysis",),
+    ("paper", "target"),
+    ("diagnose_cli",),
     ("cli",),
     ("__main__",),
 )
@@ -116,6 +120,7 @@ def test_the_core_needs_torch_and_nothing_else(path: Path) -> None:
     if room_of(path) in EDGE:
         pytest.skip("not the core")
     tops = {name.split(".")[0] for name in imported_modules(path)}
+    tops -= {"matplotlib"} if path.relative_to(PACKAGE).as_posix() in PICTURES else set()
     assert tops <= {"torch", "proxode", *sys.stdlib_module_names}
 
 
@@ -152,7 +157,8 @@ def test_import_proxode_brings_in_no_more_than_torch_does() -> None:
 
 def test_import_proxode_brings_in_no_layers_and_the_layers_bring_in_nothing() -> None:
     code = (
-        "import sys, proxode; print(*[n for n in sys.modules if n.startswith(('proxode.nn', 'proxode.data'))]); "
+        "import sys, proxode; layers = tuple(f'proxode.{room}' for room in ('nn', 'data', 'analysis')); "
+        "print(*[n for n in sys.modules if n.startswith(layers)]); "
         "before = set(sys.modules); import proxode.nn; "
         "print(*{name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names))"
     )

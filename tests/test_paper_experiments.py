@@ -14,13 +14,13 @@ import pytest
 import torch
 
 import proxode
+from proxode.analysis.regions import all_methods, angle, growth, locus
 from proxode.methods import METHODS
 from proxode.paper.experiment import FAILS, HOLDS, PARTLY, UNKNOWN, Report, Watch
 from proxode.paper.experiments import NAMES, experiment_of, registered
 from proxode.paper.experiments.energy import energy, force
 from proxode.paper.experiments.nonlinear import SOLVERS
 from proxode.paper.experiments.scalar import PROBLEMS, exact_steps
-from proxode.paper.regions import all_methods, angle, growth, locus
 from proxode.paper.report import finite
 
 TINY: dict[str, dict[str, Any]] = {

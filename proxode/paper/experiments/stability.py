@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ...analysis.regions import Coefficients, all_methods, angle, at_infinity, growth, imaginary_peak, real_reach
 from ...methods.explicit_tableaus import EXPLICIT
 from ..experiment import (
     FAILS,
@@ -27,7 +28,6 @@ from ..experiment import (
     Watch,
     judged,
 )
-from ..regions import Coefficients, all_methods, angle, at_infinity, growth, imaginary_peak, real_reach
 from ..tables import Table, scientific
 
 CLOSE = 1e-10

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ...analysis.regions import growth
 from ..experiment import Picture, Report, Row
-from ..regions import growth
 from ..style import FONT, GREY, colour, dress, save
 
 GRID = 241

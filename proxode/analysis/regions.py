@@ -74,6 +74,17 @@ def growth(method: Coefficients, z: Tensor) -> Tensor:
     return (1 + flat[:, 0, 0] * (b @ k)[:, 0]).abs().reshape(z.shape)
 
 
+def polynomial(method: Coefficients) -> list[float]:
+    """Of an explicit Runge-Kutta method: the coefficients of R(z) = 1 + sum_k b A^(k-1) 1 z^k, the constant first."""
+    a = torch.tensor(method["a"], dtype=torch.float64)
+    b = torch.tensor(method["b"], dtype=torch.float64)
+    found, powers = [1.0], torch.ones_like(b)
+    for _ in range(len(b)):
+        found.append(float(b @ powers))
+        powers = a @ powers
+    return found
+
+
 def _largest_root(method: Coefficients, z: Tensor) -> Tensor:
     weights = torch.tensor(method["weights"], dtype=torch.complex128)
     k = len(weights)

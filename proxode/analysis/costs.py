@@ -1,0 +1,58 @@
+"""What methods would cost, from the solve that was made and from what stability asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..gradients.direct_systems import SMALL as DENSE_BACKWARD
+
+if TYPE_CHECKING:
+    from .diagnosis import Diagnosis
+
+EVALUATIONS = {"dopri5": 6, "bosh3": 3, "ralston4": 4}  # of a step; the last of a step is the first of the next
+KRYLOV_BACKWARD = 1.6  # NFE of transposed solves without matrices over those of the equations: 1.2 to 2
+BAND_BACKWARD = 2.5  # NFE for each equation whose Jacobian is a narrow band
+
+MEASURED = "forward measured, backward estimated"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one solve and one gradient through it. `basis` says what the number rests on."""
+
+    method: str
+    nfe_forward: float
+    nfe_backward: float | None
+    basis: str  # what was measured, "estimate", or "at least": what stability alone asks
+
+
+def costs(d: Diagnosis) -> tuple[Cost, ...]:
+    """Of the solve that was made, and of dopri5 if that is another."""
+    found = [Cost("auto", float(d.nfe_solve), backward(d), MEASURED if d.ok else f"{MEASURED}, up to its failure")]
+    explicit = 6 * d.stability_steps
+    if d.path.shares.get("dopri5", 0) < d.steps:
+        taken = 6.0 * d.steps if not d.path.by_bdf else 0.0
+        at_limit = explicit > taken
+        found.append(Cost("dopri5", max(explicit, taken), max(explicit, taken), "at least" if at_limit else "estimate"))
+    return tuple(found)
+
+
+def backward(d: Diagnosis) -> float:
+    """NFE of a gradient through the solve that was made: a product for each evaluation of explicit steps; for each
+    equation of BDF an evaluation and a transposed solve."""
+    explicit = sum(EVALUATIONS.get(by, 6) * count for by, count in d.path.shares.items() if by != "bdf")
+    if not d.path.by_bdf:
+        return float(explicit)
+    if d.n <= DENSE_BACKWARD:
+        return float(explicit + d.path.by_bdf * (1 + d.n))
+    if d.banded:
+        return float(explicit + d.path.by_bdf * BAND_BACKWARD)
+    return explicit + KRYLOV_BACKWARD * max(d.nfe_solve - explicit, d.path.by_bdf)
+
+
+def memory(d: Diagnosis) -> float:
+    """Bytes that gradient='implicit' keeps: a state for each equation, the graph of each explicit evaluation."""
+    state = d.n * (4 if d.dtype == "float32" else 8)
+    explicit = sum(EVALUATIONS.get(by, 6) * count for by, count in d.path.shares.items() if by != "bdf")
+    return state * d.path.by_bdf + explicit * (d.graph.bytes + state)

@@ -1,0 +1,266 @@
+"""What was found out about an equation: numbers, words, a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .advice import Advice, advise
+from .findings import find
+from .path import Path
+from .probes import Graph, Samples
+from .spectrum import Spectrum
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+AUTONOMOUS = 1e-6  # relative change of f with t alone that rounding may make
+
+
+@dataclass(frozen=True)
+class Place:
+    """A state on the way, and what f is like there. Times are the user's."""
+
+    index: int  # steps before it
+    t: float
+    h: float  # of the step that leaves it, or at the end that came there; 0 where there was none
+    by: str  # the method of that step
+    spectrum: Spectrum
+    limit: float  # the longest step for which dopri5 is stable here; may be infinite
+    speed: float  # |f| over the largest |y| of the way: the rate at which the solution itself moves
+    drift: float  # what another time changes in f here, relative
+
+    def to_dict(self) -> dict[str, Any]:
+        s = self.spectrum
+        return {
+            "step": self.index, "t": self.t, "h": self.h, "by": self.by, "radius": s.radius, "left": s.left,
+            "right": s.right, "imaginary": s.imaginary, "stiffness_ratio": s.ratio, "zeros": s.zeros,
+            "exact": s.exact, "asymmetry": s.asymmetry, "dopri5_limit": _finite(self.limit), "speed": self.speed,
+            "eigenvalues": [[z.real, z.imag] for z in s.values.tolist()],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Of `dy/dt = f(t, y)` along one trajectory. `print(diagnosis)` says it in words, `plot` shows it.
+
+    Spectra are those of the equation as it is integrated: of -df/dy where t1 is before t0. What is said about the way
+    is an integral over the places, and no more than they show.
+    """
+
+    n: int
+    dtype: str
+    t0: float
+    t1: float
+    rtol: float
+    atol: float
+    path: Path  # the solve
+    places: tuple[Place, ...]
+    randomness: float  # by which two values of f at the same place differ, relative
+    disagreement: float  # between a product with the Jacobian and a difference of f, relative
+    products: str  # how products are made: "forward", "double_backward" or "difference"
+    banded: bool  # is the Jacobian that of a grid, so that a few products make all of it?
+    graph: Graph
+    samples: Samples | None
+    nfe_probes: int
+    layer: str = ""  # the method that a NeuralODE is set to, where one was given
+
+    @cached_property
+    def advice(self) -> Advice:
+        """Which method, inner solver and gradient fit, why, and what they cost."""
+        return advise(self)
+
+    @cached_property
+    def findings(self) -> tuple[str, ...]:
+        """What needs attention before anything else, in words."""
+        return tuple(find(self))
+
+    # The solve
+
+    @property
+    def ok(self) -> bool:
+        return self.path.failure is None
+
+    @property
+    def reached(self) -> float:
+        """The time that the solve came to."""
+        return self.path.reached if self.path.strides else self.t0
+
+    @property
+    def steps(self) -> int:
+        return len(self.path.strides)
+
+    @property
+    def nfe_solve(self) -> int:
+        return self.path.stats.nfe_forward
+
+    @property
+    def nfe(self) -> int:
+        """All that the diagnosis has spent."""
+        return self.nfe_solve + self.nfe_probes
+
+    # The spectrum, over all places
+
+    @property
+    def radius(self) -> float:
+        return max((place.spectrum.radius for place in self.places), default=math.nan)
+
+    @property
+    def left(self) -> float:
+        return min((place.spectrum.left for place in self.places), default=math.nan)
+
+    @property
+    def right(self) -> float:
+        return max((place.spectrum.right for place in self.places), default=math.nan)
+
+    @property
+    def imaginary(self) -> float:
+        return max((place.spectrum.imaginary for place in self.places), default=math.nan)
+
+    @property
+    def stiffness_ratio(self) -> float | None:
+        """The largest Q of the places; a lower bound where not all eigenvalues were computed."""
+        found = [place.spectrum.ratio for place in self.places]
+        return max((q for q in found if q is not None), default=None)
+
+    @property
+    def exact(self) -> bool:
+        return all(place.spectrum.exact for place in self.places)
+
+    @property
+    def asymmetry(self) -> float:
+        return max((place.spectrum.asymmetry for place in self.places), default=math.nan)
+
+    @property
+    def gradient_field(self) -> bool:
+        """Was the Jacobian symmetric wherever it was probed? Then f may be the gradient of a function of y."""
+        return bool(self.places) and all(place.spectrum.symmetric for place in self.places)
+
+    @property
+    def autonomous(self) -> bool:
+        return all(place.drift <= AUTONOMOUS for place in self.places)
+
+    # Along the way
+
+    @property
+    def span(self) -> float:
+        return abs(self.t1 - self.t0)
+
+    @cached_property
+    def way(self) -> float:
+        """|lambda|_max times the length of the interval, as an integral: what an explicit method has to walk."""
+        return integral(self, lambda place: place.spectrum.radius)
+
+    @property
+    def motion(self) -> float:
+        """The length of the way that the solution itself has gone, in units of its largest size."""
+        largest = float(torch.linalg.vector_norm(self.path.largest.double()))
+        return self.path.length / largest if largest > 0 else 0.0
+
+    @cached_property
+    def stability_steps(self) -> float:
+        """Steps that dopri5 needs to be stable, whatever the tolerance."""
+        return integral(self, lambda place: 1.0 / place.limit)
+
+    @property
+    def backward_orders(self) -> float:
+        """Orders of magnitude by which an error grows if the state is integrated backwards."""
+        return integral(self, lambda place: max(-place.spectrum.left, 0.0)) / math.log(10)
+
+    @property
+    def forward_orders(self) -> float:
+        """The same for an error that is carried forwards, where it grows; what it loses elsewhere is not counted."""
+        return integral(self, lambda place: max(place.spectrum.right, 0.0), resolved=True) / math.log(10)
+
+    @property
+    def sustained_orders(self) -> float:
+        """The same at the rate that is exceeded during half of the time: without jumps that grow and then contract."""
+        rates = [place.spectrum.right for place in self.places]
+        if not rates:
+            return math.nan
+        along = [(_between(self.places, rates, i + 0.5), stride.h) for i, stride in enumerate(self.path.strides)]
+        typical, left = rates[0], sum(h for _, h in along) / 2
+        for rate, h in sorted(along, reverse=True):
+            if left > 0:
+                typical = rate
+            left -= h
+        return max(typical, 0.0) * self.span / math.log(10)
+
+    # Showing it
+
+    def text(self) -> str:
+        from .words import text
+
+        return text(self)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def plot(self, path: str | FilePath | None = None) -> Figure:
+        """One figure: the spectrum over regions of stability, and step sizes over time; written to `path` if given."""
+        from .picture import draw
+
+        return draw(self, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as numbers, words and lists, for JSON; a number that is infinite or unknown is None."""
+        failure, samples = self.path.failure, self.samples
+        numbers = (
+            "radius", "left", "right", "imaginary", "stiffness_ratio", "asymmetry", "way", "motion",
+            "stability_steps", "backward_orders", "forward_orders", "sustained_orders", "randomness",
+            "disagreement",
+        )  # fmt: skip
+        plain = (
+            "n", "dtype", "t0", "t1", "rtol", "atol", "ok", "reached", "steps", "nfe", "nfe_solve", "nfe_probes",
+            "exact", "gradient_field", "autonomous", "products", "banded",
+        )  # fmt: skip
+        return {
+            **{name: getattr(self, name) for name in plain},
+            **{name: _finite(getattr(self, name)) for name in numbers},
+            "failure": None if failure is None else {"status": failure.status.name, "message": str(failure)},
+            "methods": self.path.shares,
+            "samples": None if samples is None else samples._asdict(),
+            "graph": self.graph._asdict(),
+            "advice": self.advice.to_dict(),
+            "findings": list(self.findings),
+            "places": [place.to_dict() for place in self.places],
+            "strides": [list(stride) for stride in self.path.strides],
+        }
+
+
+def integral(d: Diagnosis, rate: Callable[[Place], float], *, resolved: bool = False) -> float:
+    """Of a rate over the interval. It is summed over the steps that were taken, and goes in a straight line from place
+    to place over their numbers: steps crowd where things change. What was not reached is taken to be like the rest.
+
+    A rate that the steps have to follow (`resolved`) is no larger in a step than it is in those of the places beside
+    it: one that is large in a short jump does not reach into the long steps around it.
+    """
+    if not d.places:
+        return math.nan
+    rates = [rate(place) for place in d.places]
+    moves = [place.h * rate(place) for place in d.places]
+    total = covered = 0.0
+    for i, stride in enumerate(d.path.strides):
+        move = stride.h * _between(d.places, rates, i + 0.5)
+        total += min(move, _between(d.places, moves, i + 0.5)) if resolved else move
+        covered += stride.h
+    return total * d.span / covered if covered > 0 else rates[0] * d.span
+
+
+def _between(places: tuple[Place, ...], rates: list[float], index: float) -> float:
+    after = next((k for k, place in enumerate(places) if place.index >= index), len(places) - 1)
+    if after == 0:
+        return rates[0]
+    a, b = places[after - 1].index, places[after].index
+    part = min(max((index - a) / (b - a), 0.0), 1.0)
+    return (1 - part) * rates[after - 1] + part * rates[after]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,123 @@
+"""The diagnosis of an equation: one solve, and questions to f at places on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..nn import NeuralODE
+from ..prepare import check_ends, check_limit, outside_inference_mode
+from ..problem import Problem, make_problem
+from ..solution import Stats
+from ..vector_field import VectorField, number, rough_signs
+from .diagnosis import Diagnosis, Place
+from .limits import step_limit
+from .path import Path, Stop, follow
+from .probes import SAME, Graph, disagreement, drift, graph, randomness, samples
+from .spectrum import DENSE, KRYLOV, spectrum
+
+POINTS = 12
+MAX_STEPS = 20_000
+RANDOM_STEPS = 500  # of a solve whose f is random, and which will not end well
+PROBES = 4  # directions: one begins the Krylov space, the others tell symmetry
+GRID_LIMIT = 65_536  # unknowns up to which it is asked whether the Jacobian is a narrow band
+
+
+def diagnose(
+    func: Callable[..., Any], y0: Any, t0: Any = None, t1: Any = None, *, rtol: Any = None, atol: Any = None,
+    points: int = POINTS, krylov: int = KRYLOV, max_steps: int = MAX_STEPS, **options: Any,
+) -> Diagnosis:  # fmt: skip
+    """Find out what `dy/dt = func(t, y)` is like between t0 and t1, and which method and gradient fit it.
+
+    The equation is solved once with `auto`; at places on the way the eigenvalues of df/dy are estimated, its symmetry,
+    and the step for which dopri5 would be stable. `print` the result, or look at `advice`, `plot()`, `to_dict()`.
+
+    Args:
+        func: `func(t, y)`, or a `proxode.nn.NeuralODE`, whose times and tolerances then are the default.
+        y0: a tensor, of a whole batch if that is what you solve for, or a tuple of tensors; float32 or float64.
+        rtol, atol: of the solve; by default 1e-4 and 1e-6.
+        points: places at which f is probed.
+        krylov: products with df/dy at each of them, at most, for states of more than 100 unknowns. (Of smaller ones
+            all eigenvalues are computed.)
+        max_steps: of the solve. If it fails, what it reached is diagnosed.
+        options: of the solve, as in `proxode.solve`.
+    """
+    func, (t0, t1), tolerances, layer = _unfold(func, t0, t1)
+    given = {"rtol": rtol, "atol": atol}
+    tolerances |= {name: value for name, value in given.items() if value is not None}
+    points, krylov = check_limit("points", points), check_limit("krylov", krylov)
+    max_steps = check_limit("max_steps", max_steps)
+    ends = torch.cat(check_ends(t0, t1)).detach()
+    with outside_inference_mode(), torch.random.fork_rng(devices=[]), torch.no_grad():
+        problem = make_problem(func, y0, ends, **tolerances, stats=Stats(), implicit=True)
+        noise = randomness(problem.f, number(problem.ts[0]), problem.y0.detach())
+        limit = max_steps if noise <= SAME else min(max_steps, RANDOM_STEPS)
+        path = follow(func, y0, problem, points=points, max_steps=limit, options=options, **tolerances)
+        return _diagnosis(problem, path, tolerances, krylov, noise, layer)
+
+
+def _unfold(func: Any, t0: Any, t1: Any) -> tuple[Any, tuple[Any, Any], dict[str, Any], str]:
+    """A layer's function, times, tolerances and method; of a plain function what was given."""
+    tolerances: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-6}
+    layer = ""
+    if isinstance(func, NeuralODE):
+        times = (func.t0, func.t1) if func.times is None else (func.times[0], func.times[-1])
+        t0, t1 = (times[0] if t0 is None else t0), (times[1] if t1 is None else t1)
+        tolerances = {name: func.settings[name] for name in tolerances}
+        method = func.settings["method"]
+        layer, func = method if isinstance(method, str) else method.name, func.func
+    if t0 is None or t1 is None:
+        raise TypeError("`t0` and `t1` must be given: the interval over which func is to be solved")
+    return func, (t0, t1), tolerances, layer
+
+
+def _diagnosis(
+    problem: Problem, path: Path, tolerances: dict[str, Any], krylov: int, noise: float, layer: str
+) -> Diagnosis:
+    f, y0, t0 = problem.f, problem.y0.detach(), number(problem.ts[0])
+    probes = torch.stack([rough_signs(y0, seed) for seed in range(1, PROBES + 1)])
+    finite = bool(torch.isfinite(f(t0, y0)).all())
+    apart = disagreement(f, t0, y0, probes[0]) if finite else 0.0
+    found = graph(f, t0, y0) if finite else Graph(0, False, False)
+    banded = finite and DENSE < y0.numel() <= GRID_LIMIT and f.has_stencil(t0, y0) and f.layout is not None
+    batch = samples(problem, t0, y0, probes[0]) if finite else None
+    places = [_place(problem, path, stop, krylov, probes) for stop in path.stops] if finite else []
+    return Diagnosis(
+        n=y0.numel(), dtype=str(y0.dtype).removeprefix("torch."), t0=f.user_time(problem.ts[0]),
+        t1=f.user_time(problem.ts[-1]), rtol=_largest(tolerances["rtol"]), atol=_largest(tolerances["atol"]), path=path,
+        places=tuple(place for place in places if place is not None), randomness=noise, disagreement=apart,
+        products=f.ladder[0] if f.ladder else "difference", banded=banded, graph=found, samples=batch,
+        nfe_probes=f.stats.nfe_forward + f.stats.nfe_backward, layer=layer,
+    )  # fmt: skip
+
+
+def _place(problem: Problem, path: Path, stop: Stop, krylov: int, probes: Tensor) -> Place | None:
+    """What f is like at a stop; None where it or its derivative is not finite."""
+    f, t, y = problem.f, problem.sign * stop.t, stop.y
+    f0 = f(t, y)
+    found = spectrum(f, t, y, krylov, probes) if bool(torch.isfinite(f0).all()) else None
+    if found is None:
+        return None
+    stride = path.strides[min(stop.step, len(path.strides) - 1)] if path.strides else None
+    largest = float(torch.linalg.vector_norm(path.largest.double()))
+    return Place(
+        index=stop.step, t=stop.t, h=0.0 if stride is None else stride.h, by="" if stride is None else stride.by,
+        spectrum=found, limit=step_limit(found.values),
+        speed=float(torch.linalg.vector_norm(f0.double())) / largest if largest > 0 else 0.0,
+        drift=drift(f, t, _elsewhere(problem, f, t), y, f0),
+    )  # fmt: skip
+
+
+def _elsewhere(problem: Problem, f: VectorField, t: float) -> float:
+    """Another time of the interval, at no round part of it."""
+    t0, t1 = number(problem.ts[0]), number(problem.ts[-1])
+    return t0 + 0.6180339887 * (t1 - t0) if t < t0 + 0.5 * (t1 - t0) else t0 + 0.3819660113 * (t1 - t0)
+
+
+def _largest(tolerance: Any) -> float:
+    if isinstance(tolerance, tuple | list):
+        return max(map(_largest, tolerance))
+    return float(tolerance.max()) if isinstance(tolerance, Tensor) else float(tolerance)

@@ -1,0 +1,83 @@
+"""What a user should know before anything else: what is wrong with f, or with the question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .probes import SAME
+
+if TYPE_CHECKING:
+    from .diagnosis import Diagnosis
+
+DISAGREES = 0.05  # relative difference of a product and a difference quotient that is worth a word
+GROWTH = 6.0  # orders of magnitude by which errors may grow forwards
+SPREAD = 10.0  # largest over least gain of samples from where steps of their own pay
+UNSETTLED = 0.02  # of the radius: movement of the rim of Ritz values over the last products
+
+
+def find(d: Diagnosis) -> Iterator[str]:
+    yield from _about_the_solve(d)
+    yield from _about_f(d)
+    yield from _about_the_state(d)
+
+
+def _about_the_solve(d: Diagnosis) -> Iterator[str]:
+    if d.path.failure is not None:
+        part = abs(d.reached - d.t0) / d.span
+        yield (
+            f"the solve failed at t = {d.reached:g} ({part:.0%} of the way), and what follows is about that part: "
+            f"{str(d.path.failure).rstrip('.')}"
+        )
+    if d.randomness > SAME:
+        yield (
+            f"f is random: two values at the same place differ by {d.randomness:.1e}. No error can be controlled and "
+            "no equation solved; put a module to eval() (dropout), or draw the noise once for a whole solve"
+        )
+    if not d.places:
+        yield "nothing could be probed: f or its derivative is not finite where the solve begins"
+    if d.ok and d.sustained_orders > GROWTH:
+        yield (
+            f"errors grow forwards by about 10^{d.sustained_orders:.0f}: no solver can follow one solution that far, "
+            "and its gradient grows alike; a shorter interval, or several, may be what you want"
+        )
+
+
+def _about_f(d: Diagnosis) -> Iterator[str]:
+    if d.places and not d.graph.of_state and d.radius > 0:
+        yield (
+            "autograd sees no dependence of f on y, though f depends on it: something detaches y (`.detach()`, "
+            "`.item()`, numpy, torch.no_grad()); products were replaced by differences, and no gradient can pass"
+        )
+    elif d.places and d.products == "double_backward":
+        yield "f does not admit forward mode: a product costs two backward passes instead of one forward"
+    elif d.products == "difference" and d.radius > 0:
+        yield "f admits neither forward mode nor double backward: products with its Jacobian are differences of f"
+    if d.disagreement > DISAGREES and d.randomness <= SAME:
+        yield (
+            f"a product with the Jacobian and a difference of f differ by {d.disagreement:.0%}: f may detach a part of "
+            "y, have a wrong backward of its own, or bend or jump on the scale of a difference"
+        )
+    if d.graph.of_state and not d.graph.of_others:
+        yield "f uses no tensor that wants a gradient: a gradient will reach y0 and t only"
+    worst = max((place.spectrum.moved for place in d.places), default=0.0)
+    if worst > UNSETTLED:
+        yield f"the rim of the spectrum still moved by {worst:.0%} of its radius: give a larger `krylov`"
+
+
+def _about_the_state(d: Diagnosis) -> Iterator[str]:
+    small = int((d.path.largest.double() < d.atol).sum())
+    if 0 < small < d.n:
+        yield (
+            f"{small} of {d.n} components never exceed atol = {d.atol:g}: their values mean nothing at this tolerance; "
+            "if they matter give atol as a tensor, with their own size"
+        )
+    if d.t1 < d.t0:
+        yield "t1 is before t0: the spectrum is that of the equation as it is integrated, -df/dy"
+    if d.samples is not None and d.samples.independent and d.samples.spread > SPREAD:
+        yield (
+            f"the {d.samples.number} samples of dimension 0 are independent, and their rates differ by a factor of "
+            f"{d.samples.spread:.2g}: `solve(..., per_sample=True)` gives each its own steps"
+        )
+    if d.layer and d.layer not in ("auto", d.advice.method):
+        yield f"the layer is set to method {d.layer!r}; this diagnosis solved with 'auto'"

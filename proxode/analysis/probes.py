@@ -1,0 +1,103 @@
+"""Questions to f at one place, each for a few evaluations: is it a function, does autograd see it, does it know t?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..norms import rms_norm
+from ..problem import Problem
+from ..vector_field import VectorField
+
+SAME = 1e-6  # relative difference of two values of f that rounding and the order of sums may make
+SHORTER = 8.0  # the second of two differences
+
+
+def difference(a: Tensor, b: Tensor) -> float:
+    """|a - b| relative to the larger of them; 0 where both vanish."""
+    size = float(torch.maximum(torch.linalg.vector_norm(a), torch.linalg.vector_norm(b)))
+    return float(torch.linalg.vector_norm(a - b)) / size if size > 0 else 0.0
+
+
+@torch.no_grad()
+def randomness(f: VectorField, t: float, y: Tensor) -> float:
+    """How far two values of f at the same place are apart, relative."""
+    return difference(f(t, y), f(t, y))
+
+
+@torch.no_grad()
+def drift(f: VectorField, t: float, elsewhere: float, y: Tensor, f0: Tensor) -> float:
+    """What another time changes in f at the same state, relative."""
+    return difference(f0, f(elsewhere, y))
+
+
+@torch.no_grad()
+def disagreement(f: VectorField, t: float, y: Tensor, probe: Tensor) -> float:
+    """How far a product with the Jacobian is from differences of f, relative. 0 where f admits differences only, and
+    where two differences of different lengths do not agree either: then f bends too much for them to tell."""
+    product = f.jvp(t, y, probe)
+    if not f.ladder:
+        return 0.0
+    f0 = f(t, y)
+    length = torch.finfo(y.dtype).eps ** 0.5 * (1.0 + float(rms_norm(y)))
+    long, short = ((f(t, y + e * probe) - f0) / e for e in (length, length / SHORTER))
+    off = difference(product, long)
+    return off if off > 2 * difference(long, short) else 0.0
+
+
+class Graph(NamedTuple):
+    """What autograd would keep of one evaluation."""
+
+    bytes: int
+    of_state: bool  # does f's value depend on y, as autograd sees it?
+    of_others: bool  # and on other tensors that want a gradient, such as parameters?
+
+
+def graph(f: VectorField, t: float, y: Tensor) -> Graph:
+    """Evaluate f twice with its graph, once as a function of y."""
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if not (tensor.is_leaf and tensor.requires_grad):  # parameters are there anyway
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.enable_grad():
+        alone = f.graph(t, y.detach())
+        z = y.detach().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            value = f.graph(t, z * 1.0)  # not a leaf, as in a solve
+        of_state = value.requires_grad and torch.autograd.grad(value.sum(), z, allow_unused=True)[0] is not None
+    return Graph(sum(kept.values()), of_state, alone.requires_grad)
+
+
+class Samples(NamedTuple):
+    """Of a batch: does dimension 0 hold problems that know nothing of each other, and how different are their gains?"""
+
+    number: int
+    independent: bool
+    spread: float  # largest over least |J v| / |v|
+
+
+@torch.no_grad()
+def samples(problem: Problem, t: float, y: Tensor, probe: Tensor) -> Samples | None:
+    """For states of two dimensions and more: two products. None where there is no such dimension."""
+    structure = problem.structure
+    shape = structure.shapes[0]
+    if structure.is_tuple or len(shape) < 2 or shape[0] < 2:
+        return None
+    signs = probe.view(shape)
+    even = torch.zeros_like(signs)
+    even[::2] = signs[::2]
+    moved = problem.f.jvp(t, y, even.reshape(-1)).view(shape).reshape(shape[0], -1)
+    if bool((moved[1::2] != 0).any()):
+        return Samples(shape[0], False, 1.0)
+    odd = problem.f.jvp(t, y, (signs - even).reshape(-1)).view(shape).reshape(shape[0], -1)
+    if bool((odd[::2] != 0).any()):
+        return Samples(shape[0], False, 1.0)
+    gains = torch.linalg.vector_norm((moved + odd).double(), dim=1)
+    least = float(gains.min())
+    return Samples(shape[0], True, float(gains.max()) / least if least > 0 else 1.0)

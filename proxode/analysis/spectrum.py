@@ -1,0 +1,111 @@
+"""The spectrum of the Jacobian at one place: all of it for small states, its rim for large ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..vector_field import VectorField
+from .krylov import arnoldi
+
+DENSE = 100  # unknowns up to which all eigenvalues are computed
+KRYLOV = 60  # products for the rim of the spectrum of larger ones, at most
+SYMMETRIC = 1e-6  # |J - J^T| / |J| below which J is taken for symmetric, in float64;
+ROUNDING = 1e3  # ulp of float32, where that is more;
+BY_DIFFERENCES = 1e-3  # where products are differences of f
+ZERO = 1e-12  # of the radius: an eigenvalue that is zero to rounding in float64 (in float32 and by differences larger)
+REAL = 1e-2  # of the radius: imaginary parts up to which a spectrum is called real
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues of df/dy at a place (`exact`), or Ritz values, whose rim is that of the eigenvalues to `moved`."""
+
+    values: Tensor  # complex128
+    exact: bool
+    asymmetry: float  # |J - J^T| / |J| in the norm of Frobenius: 0 symmetric, 2 antisymmetric
+    noise: float  # relative size below which an eigenvalue is zero
+    even: float = SYMMETRIC  # asymmetry up to which it may be rounding
+    moved: float = 0.0
+
+    @property
+    def radius(self) -> float:
+        return float(self.values.abs().max())
+
+    @property
+    def left(self) -> float:
+        """The most negative real part."""
+        return float(self.values.real.min())
+
+    @property
+    def right(self) -> float:
+        """The most positive real part."""
+        return float(self.values.real.max())
+
+    @property
+    def imaginary(self) -> float:
+        return float(self.values.imag.abs().max())
+
+    @property
+    def zeros(self) -> int:
+        """Eigenvalues whose real part is zero to rounding, which the stiffness ratio leaves out."""
+        return int((self.values.real.abs() <= self.noise * self.radius).sum())
+
+    @property
+    def ratio(self) -> float | None:
+        """The stiffness ratio Q = max |Re lambda| / min |Re lambda| of the paper, over those that are not zero; of Ritz
+        values a lower bound, for small eigenvalues inside of the spectrum are not seen. None where there is none."""
+        sizes = self.values.real.abs()
+        kept = sizes[sizes > self.noise * self.radius]
+        return float(kept.max() / kept.min()) if len(kept) else None
+
+    @property
+    def symmetric(self) -> bool:
+        return self.asymmetry <= self.even
+
+    @property
+    def real(self) -> bool:
+        return self.imaginary <= REAL * self.radius
+
+
+def spectrum(f: VectorField, t: float, y: Tensor, krylov: int, probes: Tensor) -> Spectrum | None:
+    """At (t, y) in the solver's direction of time; None where a product is not finite. `probes` are directions of
+    random entries; the first begins the Krylov space, the others tell about symmetry."""
+    by_differences = not f.ladder
+    eps = torch.finfo(y.dtype).eps
+    noise = max(ZERO, 100 * (math.sqrt(eps) if by_differences else eps))
+    even = BY_DIFFERENCES if by_differences else max(SYMMETRIC, ROUNDING * eps)
+    if y.numel() <= DENSE:
+        matrix = f.jacobian(t, y).detach().double().cpu()
+        if not bool(torch.isfinite(matrix).all()):
+            return None
+        size = float(torch.linalg.matrix_norm(matrix))
+        asymmetry = float(torch.linalg.matrix_norm(matrix - matrix.T)) / size if size > 0 else 0.0
+        if asymmetry <= even:
+            values = torch.linalg.eigvalsh((matrix + matrix.T) / 2).to(torch.complex128)
+        else:
+            values = torch.linalg.eigvals(matrix)
+        return Spectrum(values, True, asymmetry, noise, even)
+    f0 = f(t, y) if by_differences else None
+    asymmetry = asymmetry_of([f.jvp(t, y, probe, f0) for probe in probes[1:]], probes[1:])
+    if not math.isfinite(asymmetry):
+        return None
+    found = arnoldi(lambda v: f.jvp(t, y, v, f0), probes[0], krylov, symmetric=asymmetry <= even)
+    if not bool(torch.isfinite(found.values).all()):
+        return None
+    return Spectrum(found.values, False, asymmetry, noise, even, found.moved)
+
+
+def asymmetry_of(products: list[Tensor], probes: Tensor) -> float:
+    """|J - J^T| / |J| from products with vectors of random signs: <u, J v> - <v, J u> has the mean square |J - J^T|^2
+    over such pairs, and J v the mean square |J|^2."""
+    crossed = probes.double() @ torch.stack(products).double().T  # <u_i, J u_j>
+    apart = crossed - crossed.T
+    pairs = len(probes) * (len(probes) - 1)
+    size = float(sum(torch.linalg.vector_norm(p.double()) ** 2 for p in products)) / len(probes)
+    if size == 0:
+        return 0.0
+    return math.sqrt(float((apart**2).sum()) / pairs / size)
