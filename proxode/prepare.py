@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,10 +16,13 @@ from .compiled import Compiled, check_compile
 from .configure import PROBLEM, SOLVE_OPTIONS, choose_gradient, configure
 from .endless import going_on, nearby, without_end
 from .gradients import Gradient, refuse_transforms
+from .logs import Log, listening
 from .loop import Plan
 from .methods import Method, method_of
 from .methods.auto import Auto
+from .observers import Observer
 from .problem import Problem, make_problem
+from .progress import Progress, is_terminal
 from .quadrature import check_unread
 from .solution import Stats
 from .vector_field import number
@@ -45,9 +49,11 @@ def prepare(
     method = _for_dtype(method, y0)
     if method.implicit:
         refuse_transforms()
+    observers = observers_of(options.pop("progress", False))
     compiling = check_compile(options.pop("compile", None))
     marks = {name: options.pop(name) for name in PROBLEM if name in options}
     problem = make_problem(func, y0, t, rtol, atol, stats, implicit=method.implicit, **marks)
+    problem = replace(problem, observers=observers)
     problem.f.compiled = Compiled(func) if compiling else None
     if problem.quadrature is not None:
         check_unread(problem)
@@ -58,6 +64,14 @@ def prepare(
         problem = without_end(problem)
         plan = replace(plan, controller=going_on(plan.controller, problem, step_size))
     return problem, gradient, plan
+
+
+def observers_of(progress: Any) -> tuple[Observer, ...]:
+    """Who look on: a line of progress where it was asked for and can be seen, the log where somebody reads it."""
+    if not isinstance(progress, bool | None):
+        raise TypeError(f"`progress` must be True or False, not {progress!r}")
+    bar = (Progress(),) if progress and is_terminal(sys.stderr) else ()
+    return (*bar, Log()) if listening() else bar
 
 
 def _for_dtype(method: Method, y0: Any) -> Method:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,13 +14,16 @@ from .controllers import REACH, Adaptive, Controller, Outcome, first_step
 from .inner import Solve
 from .methods.base import Method, Step
 from .norms import tolerance_scale
+from .observers import Attempt
 from .problem import Problem
 from .recording import without_graph
 from .solution import Failure, Status
+from .steps import Kind, Steps
 from .vector_field import Time, number
 
 UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 NEARLY = 1e-9  # part of a step below which the rest of the way to a point of a grid is rounding
+KINDS = 100  # more than there are kinds of steps of one method
 STANDING = ("t", "y", "history", "t1", "state", "order")
 
 
@@ -53,6 +57,13 @@ class Walk:
     order: int | None = field(init=False)  # of the next step, where the method has a choice
     stops: list[Time] = field(init=False)  # that no step may cross
     exact: bool = True  # would a replay of the steps so far solve their equations in the same way, to the last bit?
+    steps: Steps = field(init=False)  # the record of all that were tried
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        self.steps = problem.stats.steps
+        end = math.inf if problem.endless else problem.f.user_time(problem.ts[-1])
+        self.steps.begin(self.method.name, problem.f.user_time(problem.ts[0]), end, problem.sign)
 
     def begin(self, start: Place | None = None) -> Failure | None:
         problem, method = self.problem, self.method
@@ -114,9 +125,14 @@ class Walk:
             else:
                 accept, self.t1, self.state, self.order = controller.next(t, t1, outcome, self.state)
             if accept:
+                if problem.observers:
+                    self._tell(t, t1, step, outcome, accepted=True)
                 self._accept(t1, step)
                 return step
             stats.n_rejected += 1
+            self.steps.add_rejected(number(t), number(t1) - number(t), self._code(step))
+            if problem.observers:
+                self._tell(t, t1, step, outcome, accepted=False)
             problem.notify("callback_reject_step", t, y, t1)
             if number(self.t1) >= number(t1):  # held at the least step that the user allows
                 return _step_failure(problem, method, t, t1, y, step)
@@ -127,6 +143,8 @@ class Walk:
         problem = self.problem
         stats = problem.stats
         stats.n_accepted += 1
+        t0 = number(self.t)
+        self.steps.add(t0, number(t1) - t0, self._code(step))
         if step.by is not None and (not stats.switches or stats.switches[-1][1] != step.by):
             stats.switches.append((problem.f.user_time(self.t), step.by))
         problem.notify("callback_accept_step", self.t, self.y, t1)
@@ -141,6 +159,25 @@ class Walk:
             problem.f.forget()
         if number(t1) >= number(self.stops[0]):
             self.stops.pop(0)
+
+    def _code(self, step: Step) -> int:
+        """What the record calls a step of this kind."""
+        code = -KINDS if step.order is None else step.order
+        if code not in self.steps.names:
+            order = self.method.order if step.order is None else self.method.order_of(step.order)
+            self.steps.names[code] = Kind(step.by or self.method.name, order)
+        return code
+
+    def _tell(self, t: Time, t1: Time, step: Step, outcome: Outcome, *, accepted: bool) -> None:
+        attempt = partial(self._attempt, t, t1, self.t1, step, outcome, accepted)
+        for observer in self.problem.observers:
+            observer.tried(attempt, accepted)
+
+    def _attempt(self, t: Time, t1: Time, t_next: Time, step: Step, outcome: Outcome, accepted: bool) -> Attempt:
+        f, h = self.problem.f, number(t1) - number(t)
+        h_next = number(t_next) - number(t1 if accepted else t)
+        kind, ratio = self.steps.names[self._code(step)], self.controller.excess(outcome, h)
+        return Attempt(f.user_time(t), f.user_time(t1), h, *kind, ratio, step.failure, h_next)
 
     def place(self, step: Step) -> Place:
         return Place(self.t, self.y, self.history, self.problem.f.memory, step.order, self.exact)

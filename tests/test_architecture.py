@@ -14,11 +14,14 @@ import proxode
 
 PACKAGE = Path(proxode.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-EDGE = ("data", "paper", "cli", "__main__")  # what people run, and what reads files: it may use more than torch
+EDGE = ("data", "paper", "cli", "__main__", "solution_plot")  # what people run, draw, read: more than torch
 
 LAYERS = (
+    ("steps",),
+    ("solution_plot", "summary"),
     ("_version", "autocast", "norms", "recording", "reuse", "roots", "solution", "spares", "sparse", "structure"),
-    ("compiled",),
+    ("observers",),
+    ("compiled", "logs", "progress"),
     ("jacobian",),
     ("banded",),
     ("vector_field",),

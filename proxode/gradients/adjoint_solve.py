@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ..loop import Plan, travel
 from ..norms import rms_norm
+from ..observers import Trip, observed
 from ..problem import Problem
-from ..solution import SolverError, Stats
+from ..solution import SolverError, Stats, Status
 from ..structure import Structure
 from ..vector_field import number
 from .adjoint import AdjointField, Linearised, Path, solving_for_a
@@ -81,8 +82,16 @@ class AdjointSolve:
             bad = int((~torch.isfinite(grads)).any(-1).nonzero()[-1])
             raise non_finite(self.problem.f.user_time(self.problem.ts[bad]))
         size = largest * float(rms_norm(grads / largest).max() or 1.0)  # squares of small numbers underflow
-        a, of_times, of_captured = replace(self, unit=size)._backward(grads / size)
+        with observed(self.problem.observers, self._trip(len(grads))) as ending:
+            a, of_times, of_captured = replace(self, unit=size)._backward(grads / size)
+            ending.status = Status.SUCCESS
         return a * size, None if of_times is None else of_times * size, [g * size for g in of_captured]
+
+    def _trip(self, outputs: int) -> Trip:
+        problem, f = self.problem, self.problem.f
+        method = self.plan.method.name if self.settings.method is None else self.settings.method
+        last, first = f.user_time(problem.ts[outputs - 1]), f.user_time(problem.ts[0])
+        return Trip(str(getattr(method, "name", method)), last, first, problem.y0.shape[-1], f.stats, backward=True)
 
     def _backward(self, grads: Tensor) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         f, ts = self.problem.f, [number(t) for t in self.problem.ts[: len(grads)]]
