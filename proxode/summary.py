@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +14,7 @@ from torch import Tensor
 from .steps import Columns, Kind, Steps
 
 WIDTH = 13  # of the names in front
+LINE = 100  # characters after them
 STRETCHES = 8  # of time with one method that are listed
 REJECTED = 0.3  # part of the steps that are rejected, from which something is wrong
 FAILED = 0.3  # inner solves that fail, for each step
@@ -56,7 +58,13 @@ def summarise(solution: Solved) -> str:
     rows = [*_outcome(solution), *done(solution), *_cost(solution)]
     rows += [("advice", line) for line in advice(solution)]
     names = [name if i == 0 or rows[i - 1][0] != name else "" for i, (name, _) in enumerate(rows)]
-    return "\n".join(f"{name:<{WIDTH}}{text}" for name, (_, text) in zip(names, rows, strict=True))
+    return "\n".join(_wrapped(name, text) for name, (_, text) in zip(names, rows, strict=True))
+
+
+def _wrapped(name: str, text: str) -> str:
+    if len(text) <= LINE:
+        return f"{name:<{WIDTH}}{text}"
+    return textwrap.fill(text, WIDTH + LINE, initial_indent=f"{name:<{WIDTH}}", subsequent_indent=" " * WIDTH)
 
 
 def _outcome(solution: Solved) -> Rows:
@@ -68,7 +76,8 @@ def _outcome(solution: Solved) -> Rows:
         yield "interval", f"t = {steps.start:g} to {asked}" + ("" if there else f", steps as far as {steps.reached:g}")
     parts = parts_of(solution)
     shapes = ", ".join(str(tuple(part.shape[1:])) for part in parts)
-    yield "outputs", f"{len(parts[0]):,}, each of shape {shapes} in {str(parts[0].dtype).removeprefix('torch.')}"
+    dtypes = ", ".join(dict.fromkeys(str(part.dtype).removeprefix("torch.") for part in parts))
+    yield "outputs", f"{len(parts[0]):,}, each of shape {shapes} in {dtypes}"
     for k, ts in enumerate(solution.event_ts):
         found = f"{len(ts):,} times" if len(ts) != 1 else f"at t = {float(ts[0].detach()):g}"
         yield "events", f"event {k}: {found}" if len(solution.event_ts) > 1 else found
@@ -156,7 +165,7 @@ def advice(solution: Solved) -> Iterator[str]:
     if solution.samples is not None:
         return
     if stats.n_steps >= FEW:
-        if stats.n_rejected > REJECTED * stats.n_steps:
+        if solution.status.ok and stats.n_rejected > REJECTED * stats.n_steps:  # else the failure has a better reason
             yield (
                 f"{share(stats.n_rejected, stats.n_steps)} of the steps were rejected: f may jump (give the times as "
                 "`jump_t`), be random, or be rounded more coarsely than the tolerances ask for (float64, larger rtol)"
