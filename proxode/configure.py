@@ -271,14 +271,15 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
         stop = make_stop(equation.anchor, guess)
-        solvers = inner_for(equation)
-        for inner, following in zip(solvers, (*solvers[1:], None), strict=True):
+        result: InnerResult | None = None
+        for inner in inner_for(equation):
+            if result is not None:
+                told = problem.f.user_time(equation.t), result.solver, result.status.name, result.iterations
+                logs.INNER.debug("t = %g: %s, %s after %d iterations: %s is next", *told, inner.name)
             result = solve_equation(inner, equation, guess, stop)
             if result.converged:
                 break
-            if following is not None:
-                told = problem.f.user_time(equation.t), inner.name, result.status.name, result.iterations
-                logs.INNER.debug("t = %g: %s, %s after %d iterations: %s is next", *told, following.name)
+        assert result is not None
         return result
 
     whole = solve if split is None else solve_without_rest(split, solve)

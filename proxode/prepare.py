@@ -53,7 +53,7 @@ def prepare(
     compiling = check_compile(options.pop("compile", None))
     marks = {name: options.pop(name) for name in PROBLEM if name in options}
     problem = make_problem(func, y0, t, rtol, atol, stats, implicit=method.implicit, **marks)
-    problem = replace(problem, observers=observers)
+    problem = replace(problem, observers=observers) if observers else problem
     problem.f.compiled = Compiled(func) if compiling else None
     if problem.quadrature is not None:
         check_unread(problem)

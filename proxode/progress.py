@@ -77,8 +77,10 @@ class Progress(Observer):
         if trip.t1 is None:
             return "  ".join([*words, f"{duration(now - self.began)} so far"])
         left = (1.0 - self.part) / self.speed if self.speed > 0.0 else float("inf")
+        line = "  ".join([f"{self.part:4.0%}", f"{duration(left)} left", *words])
         full = int(BAR * self.part)
-        return "  ".join([f"[{'#' * full}{'.' * (BAR - full)}] {self.part:4.0%}", *words, f"{duration(left)} left"])
+        bar = f"[{'#' * full}{'.' * (BAR - full)}] "
+        return bar + line if len(bar) + len(line) < _width(self.stream) else line  # the first to go where it is narrow
 
     def _show(self, line: str) -> None:
         """Over what is there: with spaces after it where that was longer."""

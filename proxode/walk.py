@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -58,10 +59,13 @@ class Walk:
     stops: list[Time] = field(init=False)  # that no step may cross
     exact: bool = True  # would a replay of the steps so far solve their equations in the same way, to the last bit?
     steps: Steps = field(init=False)  # the record of all that were tried
+    ends: array[float] = field(init=False)  # of the accepted ones among them
+    kind: Any = field(init=False, default=...)  # the order of the last of these
 
     def __post_init__(self) -> None:
         problem = self.problem
         self.steps = problem.stats.steps
+        self.ends = self.steps.ends
         end = math.inf if problem.endless else problem.f.user_time(problem.ts[-1])
         self.steps.begin(self.method.name, problem.f.user_time(problem.ts[0]), end, problem.sign)
 
@@ -87,6 +91,7 @@ class Walk:
         """Go on where another walk stood, instead of beginning."""
         for name in STANDING:
             setattr(self, name, standing[name])
+        self.steps.begin_at(number(self.t))
         self.stops = _stops(self.problem, self.t)
 
     @property
@@ -130,7 +135,7 @@ class Walk:
                 self._accept(t1, step)
                 return step
             stats.n_rejected += 1
-            self.steps.add_rejected(number(t), number(t1) - number(t), self._code(step))
+            self.steps.reject(number(t1) - number(t), self._code(step))
             if problem.observers:
                 self._tell(t, t1, step, outcome, accepted=False)
             problem.notify("callback_reject_step", t, y, t1)
@@ -141,10 +146,12 @@ class Walk:
 
     def _accept(self, t1: Time, step: Step) -> None:
         problem = self.problem
-        stats = problem.stats
+        stats, end = problem.stats, number(t1)
         stats.n_accepted += 1
-        t0 = number(self.t)
-        self.steps.add(t0, number(t1) - t0, self._code(step))
+        self.ends.append(end)
+        if step.order is not self.kind:  # small integers are always the same ones
+            self.kind = step.order
+            self.steps.change(self._code(step))
         if step.by is not None and (not stats.switches or stats.switches[-1][1] != step.by):
             stats.switches.append((problem.f.user_time(self.t), step.by))
         problem.notify("callback_accept_step", self.t, self.y, t1)
@@ -154,10 +161,10 @@ class Walk:
         self.exact = self.exact and not f.recycled and not (f.learned and stats.n_rejected)
         self.exact = self.exact and not (f.compiled is not None and self.method.implicit)
         self.t, self.y, self.history = t1, step.y1, step.history
-        if number(t1) in problem.jumps:
+        if end in problem.jumps:
             self.history = self.method.after_jump(self.history)
             problem.f.forget()
-        if number(t1) >= number(self.stops[0]):
+        if end >= number(self.stops[0]):
             self.stops.pop(0)
 
     def _code(self, step: Step) -> int:

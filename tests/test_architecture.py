@@ -18,7 +18,8 @@ EDGE = ("data", "paper", "cli", "__main__", "solution_plot")  # what people run,
 
 LAYERS = (
     ("steps",),
-    ("solution_plot", "summary"),
+    ("summary",),
+    ("solution_plot",),
     ("_version", "autocast", "norms", "recording", "reuse", "roots", "solution", "spares", "sparse", "structure"),
     ("observers",),
     ("compiled", "logs", "progress"),
