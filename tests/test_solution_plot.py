@@ -38,7 +38,8 @@ def test_every_step_is_drawn_where_it_starts_with_its_length(tmp_path: Path) -> 
     points = sorted((t, h) for name, line in drawn.items() if name != "rejected" for t, h in line.get_xydata())
     assert points == [pytest.approx((step.t0, step.h)) for step in run.stats.steps if step.accepted]
     assert len(drawn["rejected"].get_xdata()) == run.stats.n_rejected > 0
-    assert {f"{by}, order {order}" for _, _, _, by, order, taken in run.stats.steps if taken} | {"rejected"} == set(drawn)
+    kinds = {f"{step.method}, order {step.order}" for step in run.stats.steps if step.accepted}
+    assert set(drawn) == kinds | {"rejected"} and len(kinds) > 3
     assert lower.get_yscale() == "log" and lower.get_xlim() == upper.get_xlim()
 
 
@@ -46,7 +47,8 @@ def test_a_dense_solution_is_drawn_between_its_outputs_and_an_event_ends_it() ->
     run = proxode.solve(lambda t, y: -y, torch.ones(1, dtype=D), 0.0, 5.0, dense=True, event=lambda t, y: y[0] - 0.5)
     upper, lower = run.plot().axes
     curve = upper.get_lines()[0]
-    assert len(curve.get_xdata()) > 500 and curve.get_ydata() == pytest.approx((-torch.tensor(curve.get_xdata())).exp(), rel=1e-3)
+    exact = torch.exp(-torch.as_tensor(curve.get_xdata()))
+    assert len(exact) > 500 and curve.get_ydata() == pytest.approx(exact, rel=1e-3)
     assert curve.get_ydata()[-1] == pytest.approx(0.5, rel=1e-3)
     for panel in (upper, lower):
         assert list(lines(panel)["event"].get_xdata()) == pytest.approx([float(run.event_ts[0][0].detach())] * 2)
@@ -56,7 +58,8 @@ def test_a_solve_that_failed_is_drawn_as_far_as_it_came() -> None:
     for dense in (True, False):
         run = proxode.solve(lambda t, y: y * y, torch.ones(1, dtype=D), 0.0, 2.0, throw=False, dense=dense)
         upper, lower = run.plot().axes
-        assert [text.get_text() for text in lower.texts] == ["STEP_UNDERFLOW"] and "STEP_UNDERFLOW" in upper.get_title("left")
+        assert [text.get_text() for text in lower.texts] == ["STEP_UNDERFLOW"]
+        assert "STEP_UNDERFLOW" in upper.get_title("left")
         assert max(upper.get_lines()[0].get_xdata()) == (pytest.approx(1.0, rel=1e-3) if dense else 0.0)
     none = proxode.solve(lambda t, y: y / 0.0, torch.ones(1, dtype=D), 0.0, 2.0, throw=False).plot()
     assert "no step was taken" in [text.get_text() for text in none.axes[1].texts]
