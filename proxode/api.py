@@ -21,6 +21,7 @@ from .prepare import (
     check_limit,
     check_method,
     check_options,
+    observers_of,
     outside_inference_mode,
     prepare,
     refuse_for_spread,
@@ -57,9 +58,9 @@ def odeint(
             `predictor`, `gradient`. For adaptive ones `controller`, `first_step`, `min_step`,
             `max_step`, `safety`, `ifactor`, `dfactor`. For explicit ones `interp`, `perturb`. `step_t` and `jump_t`
             are times that no step crosses, at `jump_t` f is discontinuous. `compile` runs func, and explicit steps,
-            through torch.compile where no gradient is recorded. `group` makes one solve of those of all processes of a
-            torch.distributed group, each with its own part of the state (see docs/distributed.md). An unknown option
-            warns.
+            through torch.compile where no gradient is recorded. `progress` shows on stderr how far the solve is, if
+            that is a terminal. `group` makes one solve of those of all processes of a torch.distributed group, each
+            with its own part of the state (see docs/distributed.md). An unknown option warns.
         event_fn: `event_fn(t, y)` returns a tensor; the solve goes on until one of its elements changes its sign
             (see `proxode.Event`). Then `t` has two elements, of which the second only says in which direction time
             runs.
@@ -212,14 +213,13 @@ def solve(
             `(batch, n)` write `t[:, None]`); t0, t1, rtol and atol may have one value for each sample, and save_at a
             column. Every sample takes its own steps at its own order, and one that fails leaves the others alone
             (`Solution.samples`). For 'auto', 'bdf' and the adaptive explicit methods but 'rkc2'.
+        progress: show on stderr how far the solve is, at which step and cost, if that is a terminal.
         dense: keep every step, so that `Solution.evaluate(t)` answers for any time between t0 and t1.
         options: as in `odeint`; an unknown one raises.
 
     Returns:
         A `Solution`: `ts`, `ys`, what they cost (`stats`) and how the solve ended (`status`).
     """
-    if progress:
-        raise NotImplementedError("`progress` is not available yet")
     check_options("solve", options)
     max_steps = check_limit("max_steps", max_steps)
     if per_sample:
@@ -228,11 +228,11 @@ def solve(
         refuse_for_samples(given | options)
         with outside_inference_mode():
             return solve_samples(func, y0, t0, t1, method=method, save_at=save_at, rtol=rtol, atol=atol,
-                                 max_steps=max_steps, throw=throw)  # fmt: skip
+                                 max_steps=max_steps, throw=throw, observers=observers_of(progress))  # fmt: skip
     events = events_of(event)
     chosen = check_method(method, step_size, options)
     times, saved = save_times(t0, t1, save_at)
-    options = {**options, "step_size": step_size, "inner": inner, "gradient": gradient}
+    options = {**options, "step_size": step_size, "inner": inner, "gradient": gradient, "progress": progress}
     try:
         solution = _run(
             func, y0, times, rtol, atol, chosen, options, max_steps, throw, dense, strict=True, events=events

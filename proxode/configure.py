@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import logs
 from .controllers import Adaptive, Controller, FixedGrid
 from .gradients import SETTINGS, Gradient, gradient_of
 from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
@@ -29,9 +30,11 @@ STEPPING = ("controller", "first_step", "min_step", "max_step", "safety", "ifact
 OWN = ("predictor", "interp", "perturb", "rho")  # fields of some methods, which say so in `settings`
 PROBLEM = ("norm", "step_t", "jump_t", "quadrature")
 
-DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *OWN, *PROBLEM, "compile", "group", "max_num_steps", "dtype")
+ARGUMENTS = ("progress", "max_num_steps", "dtype")  # of the door; `solve` calls them otherwise, or has no use for them
+
+DOOR_OPTIONS = (*GRID, *INNER, *GRADIENT, *STEPPING, *OWN, *PROBLEM, "compile", "group", *ARGUMENTS)
 SOLVE_OPTIONS = tuple(
-    name for name in DOOR_OPTIONS if name not in ("step_size", "inner", "gradient", "max_num_steps", "dtype")
+    name for name in DOOR_OPTIONS if name not in ("step_size", "inner", "gradient", *ARGUMENTS)
 )
 
 OF_MOVE = 1e-3  # part of what a step moves that its residual may have: errors add up over steps, as moves do
@@ -268,10 +271,15 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
         stop = make_stop(equation.anchor, guess)
+        result: InnerResult | None = None
         for inner in inner_for(equation):
+            if result is not None:
+                told = problem.f.user_time(equation.t), result.solver, result.status.name, result.iterations
+                logs.INNER.debug("t = %g: %s, %s after %d iterations: %s is next", *told, inner.name)
             result = solve_equation(inner, equation, guess, stop)
             if result.converged:
                 break
+        assert result is not None
         return result
 
     whole = solve if split is None else solve_without_rest(split, solve)

@@ -51,6 +51,9 @@ class FixedGrid:
         """The same with times that are numbers."""
         return FixedGrid(tuple(map(number, self.grid)), self.orders)
 
+    def excess(self, outcome: Outcome, h: float) -> float:
+        return outcome.ratio
+
     def start(self, t0: Time, first_step: float) -> Decision:
         return Decision(True, self.grid[1], 1, None if self.orders is None else self.orders[0])
 
@@ -120,6 +123,11 @@ class Adaptive:
     def start(self, t0: Time, first_step: float) -> Decision:
         h = min(max(first_step, self.min_step), self.max_step)
         return Decision(True, t0 + h, AdaptiveState(h))
+
+    def excess(self, outcome: Outcome, h: float) -> float:
+        """The error of a step of length h over what it may be: up to 1 it is accepted."""
+        share = self.share if outcome.order is None or outcome.order > 0 else 1.0
+        return outcome.ratio / (share * h if self.kind == "paper" else share)
 
     def next(self, t0: Time, t1: Time, outcome: Outcome, state: AdaptiveState) -> Decision:
         """After a step from t0 to t1."""

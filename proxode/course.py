@@ -84,6 +84,7 @@ class Course:
             check_seen(f)
         self.recorded, self.last = recording, Leg(t0, y0, walk.t, step, recording)
         self._note()
+        walk.steps.trim()
         if walk.arrived:
             f.let_go()
         return None

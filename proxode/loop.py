@@ -11,6 +11,7 @@ from .controllers import Controller
 from .events import Watch, begin_watch
 from .inner import Solve
 from .methods.base import Method
+from .observers import Trip, observed
 from .problem import Problem
 from .solution import Failure, Solution
 from .trajectory import Trajectory
@@ -54,13 +55,29 @@ def travel(
     path = Trajectory(replace(problem, events=()) if events else problem, dense, events, [problem.y0])
     if path.complete:
         return path, None
+    if not problem.observers:
+        return path, _go(problem, path, Walk(problem, method, controller, solve, max_steps), start, on_accept)
+    with observed(problem.observers, trip_of(problem, method)) as ending:
+        failure = _go(problem, path, Walk(problem, method, controller, solve, max_steps), start, on_accept)
+        ending.status = path.status(failure)
+    return path, failure
+
+
+def trip_of(problem: Problem, method: Method) -> Trip:
+    first, last = problem.f.user_time(problem.ts[0]), problem.f.user_time(problem.ts[-1])
+    return Trip(method.name, first, None if problem.endless else last, problem.y0.shape[-1], problem.stats)
+
+
+def _go(
+    problem: Problem, path: Trajectory, walk: Walk, start: Place | None, on_accept: OnAccept | None
+) -> Failure | None:
+    events = problem.events
     watch = begin_watch(events, problem.f, problem.ts[0], problem.y0) if events else None
-    walk = Walk(problem, method, controller, solve, max_steps)
     failure = walk.begin(start)
     while failure is None and not path.complete:
         watch, failure = _advance(walk, path, watch, on_accept)
     problem.f.let_go()
-    return path, failure
+    return failure
 
 
 def _advance(

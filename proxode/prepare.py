@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from .compiled import Compiled, check_compile
 from .configure import PROBLEM, SOLVE_OPTIONS, choose_gradient, configure
 from .endless import going_on, nearby, without_end
 from .gradients import Gradient, refuse_transforms
+from .logs import Log, listening
 from .loop import Plan
 from .methods import Method, method_of
 from .methods.auto import Auto
+from .observers import Observer
 from .problem import SNAP, Problem, make_problem
+from .progress import Progress, is_terminal
 from .quadrature import check_unread
 from .sharding import local_part
 from .solution import Stats
@@ -46,9 +51,11 @@ def prepare(
     method = _for_dtype(method, y0)
     if method.implicit:
         refuse_transforms()
+    observers = observers_of(options.pop("progress", False))
     compiling = check_compile(options.pop("compile", None))
     marks = {name: options.pop(name) for name in PROBLEM if name in options}
     problem = make_problem(func, y0, t, rtol, atol, stats, implicit=method.implicit, **marks)
+    problem = replace(problem, observers=observers) if observers else problem
     problem.f.compiled = Compiled(func) if compiling else None
     if problem.quadrature is not None:
         check_unread(problem)
@@ -68,6 +75,19 @@ def refuse_for_spread(**given: Any) -> None:
             raise NotImplementedError(
                 f"`{name}` is not available where the state is divided over processes: leave it out"
             )
+
+
+def observers_of(progress: Any) -> tuple[Observer, ...]:
+    """Who look on: a line of progress where it was asked for and can be seen, the log where somebody reads it."""
+    if not isinstance(progress, bool | None):
+        raise TypeError(f"`progress` must be True or False, not {progress!r}")
+    bar = (Progress(),) if progress and is_terminal(sys.stderr) and not _is_one_of_several() else ()
+    return (*bar, Log()) if listening() else bar
+
+
+def _is_one_of_several() -> bool:
+    """Of several processes on one terminal the first speaks."""
+    return dist.is_available() and dist.is_initialized() and dist.get_rank() > 0
 
 
 def _for_dtype(method: Method, y0: Any) -> Method:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .events import Event
 from .norms import Norm, all_finite, anywhere, rms_norm
+from .observers import Observer
 from .sharding import is_dtensor, local_part
 from .solution import Stats
 from .structure import Structure
@@ -42,6 +43,7 @@ class Problem:
     stops: tuple[float, ...] = ()  # times that no step crosses
     jumps: tuple[float, ...] = ()  # those of them where f is discontinuous
     callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    observers: tuple[Observer, ...] = ()  # who look on
     asked_rtol: float | Tensor | None = None  # before it was raised to what the dtype carries, if it was
     events: tuple[Event, ...] = ()  # to look for
     endless: bool = False  # does the last time mean nothing?

@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
+from .steps import Steps
+
 
 class Status(Enum):
     """How a solve ended. Each member carries its message and what to try."""
@@ -110,6 +112,7 @@ class Stats:
     n_vjp: int = 0
     n_jac: int = 0
     switches: list[tuple[float, str]] = field(default_factory=list)  # times from which `auto` took which method
+    steps: Steps = field(default_factory=Steps, repr=False, compare=False)  # each with its length, method and order
     backward: bool = field(default=False, repr=False, compare=False)  # which of the two nfe is counting
 
     def count(self, kind: str, number: int = 1) -> None:
@@ -143,7 +146,7 @@ class Stats:
             self.backward = before
 
 
-COUNTERS = tuple(f.name for f in fields(Stats) if f.name not in ("switches", "backward"))
+COUNTERS = tuple(f.name for f in fields(Stats) if f.name not in ("switches", "steps", "backward"))
 
 
 class Recording:
@@ -259,6 +262,26 @@ class Solution:
         self.ts = self.ts[part]
         self.ys = tuple(y[part] for y in self.ys) if isinstance(self.ys, tuple) else self.ys[part]
         return self
+
+    def summary(self) -> str:
+        """How the solve went, as a table: its outcome, methods, steps, inner solves and costs, and what may help."""
+        from .summary import summarise
+
+        return summarise(self)
+
+    def plot(self, path: Any = None, axes: Any = None) -> Any:
+        """Draw the state over time and the steps that were taken, with `pip install 'proxode[plot]'`.
+
+        Args:
+            path: a file to write the figure to, by its suffix (png, pdf, svg).
+            axes: two matplotlib axes to draw on, for the state and for the steps; by default those of a new figure.
+
+        Returns:
+            The matplotlib figure.
+        """
+        from .solution_plot import plot
+
+        return plot(self, path, axes)
 
     @property
     def message(self) -> str:

@@ -64,15 +64,18 @@ class Trajectory:
 
     def solution(self, failure: Failure | None, ys: Tensor | None = None) -> Solution:
         """`ys`: the outputs with a graph of their own, if they have one."""
-        problem = self.problem
-        ended = any(crossing.terminal for crossing in self.found)
-        status = failure.status if failure is not None else Status.EVENT if ended else Status.SUCCESS
+        problem, status = self.problem, self.status(failure)
         ys = torch.stack(self.ys) if ys is None else ys
         rows = [row for row in self.rows if row < len(ys)]
         asked = problem.structure.restore(ys if len(rows) == len(ys) else ys[rows], len(rows))
         solution = Solution(problem.user_ts[: len(rows)], asked, problem.stats, status, failure, dense=self._dense())
         solution.event_ts, solution.event_ys = at_events(self.events, self.found, ys, problem.f, problem.user_ts)
         return solution
+
+    def status(self, failure: Failure | None) -> Status:
+        if failure is not None:
+            return failure.status
+        return Status.EVENT if any(crossing.terminal for crossing in self.found) else Status.SUCCESS
 
     @property
     def pieces(self) -> Pieces:

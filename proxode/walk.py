@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,13 +15,16 @@ from .controllers import REACH, Adaptive, Controller, Outcome, first_step
 from .inner import Solve
 from .methods.base import Method, Step
 from .norms import all_finite, largest, tolerance_scale
+from .observers import Attempt
 from .problem import Problem
 from .recording import without_graph
 from .solution import Failure, Status
+from .steps import Kind, Steps
 from .vector_field import Time, number
 
 UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 NEARLY = 1e-9  # part of a step below which the rest of the way to a point of a grid is rounding
+KINDS = 100  # more than there are kinds of steps of one method
 STANDING = ("t", "y", "history", "t1", "state", "order")
 
 
@@ -53,6 +58,16 @@ class Walk:
     order: int | None = field(init=False)  # of the next step, where the method has a choice
     stops: list[Time] = field(init=False)  # that no step may cross
     exact: bool = True  # would a replay of the steps so far solve their equations in the same way, to the last bit?
+    steps: Steps = field(init=False)  # the record of all that were tried
+    ends: array[float] = field(init=False)  # of the accepted ones among them
+    kind: Any = field(init=False, default=...)  # the order of the last of these
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        self.steps = problem.stats.steps
+        self.ends = self.steps.ends
+        end = math.inf if problem.endless else problem.f.user_time(problem.ts[-1])
+        self.steps.begin(self.method.name, problem.f.user_time(problem.ts[0]), end, problem.sign)
 
     def begin(self, start: Place | None = None) -> Failure | None:
         problem, method = self.problem, self.method
@@ -76,6 +91,7 @@ class Walk:
         """Go on where another walk stood, instead of beginning."""
         for name in STANDING:
             setattr(self, name, standing[name])
+        self.steps.begin_at(number(self.t))
         self.stops = _stops(self.problem, self.t)
 
     @property
@@ -114,9 +130,14 @@ class Walk:
             else:
                 accept, self.t1, self.state, self.order = controller.next(t, t1, outcome, self.state)
             if accept:
+                if problem.observers:
+                    self._tell(t, t1, step, outcome, accepted=True)
                 self._accept(t1, step)
                 return step
             stats.n_rejected += 1
+            self.steps.reject(number(t1) - number(t), self._code(step))
+            if problem.observers:
+                self._tell(t, t1, step, outcome, accepted=False)
             problem.notify("callback_reject_step", t, y, t1)
             if number(self.t1) >= number(t1):  # held at the least step that the user allows
                 return _step_failure(problem, method, t, t1, y, step)
@@ -125,8 +146,12 @@ class Walk:
 
     def _accept(self, t1: Time, step: Step) -> None:
         problem = self.problem
-        stats = problem.stats
+        stats, end = problem.stats, number(t1)
         stats.n_accepted += 1
+        self.ends.append(end)
+        if step.order is not self.kind:  # small integers are always the same ones
+            self.kind = step.order
+            self.steps.change(self._code(step))
         if step.by is not None and (not stats.switches or stats.switches[-1][1] != step.by):
             stats.switches.append((problem.f.user_time(self.t), step.by))
         problem.notify("callback_accept_step", self.t, self.y, t1)
@@ -136,11 +161,30 @@ class Walk:
         self.exact = self.exact and not f.recycled and not (f.learned and stats.n_rejected)
         self.exact = self.exact and not (f.compiled is not None and self.method.implicit)
         self.t, self.y, self.history = t1, step.y1, step.history
-        if number(t1) in problem.jumps:
+        if end in problem.jumps:
             self.history = self.method.after_jump(self.history)
             problem.f.forget()
-        if number(t1) >= number(self.stops[0]):
+        if end >= number(self.stops[0]):
             self.stops.pop(0)
+
+    def _code(self, step: Step) -> int:
+        """What the record calls a step of this kind."""
+        code = -KINDS if step.order is None else step.order
+        if code not in self.steps.names:
+            order = self.method.order if step.order is None else self.method.order_of(step.order)
+            self.steps.names[code] = Kind(step.by or self.method.name, order)
+        return code
+
+    def _tell(self, t: Time, t1: Time, step: Step, outcome: Outcome, *, accepted: bool) -> None:
+        attempt = partial(self._attempt, t, t1, self.t1, step, outcome, accepted)
+        for observer in self.problem.observers:
+            observer.tried(attempt, accepted)
+
+    def _attempt(self, t: Time, t1: Time, t_next: Time, step: Step, outcome: Outcome, accepted: bool) -> Attempt:
+        f, h = self.problem.f, number(t1) - number(t)
+        h_next = number(t_next) - number(t1 if accepted else t)
+        kind, ratio = self.steps.names[self._code(step)], self.controller.excess(outcome, h)
+        return Attempt(f.user_time(t), f.user_time(t1), h, *kind, ratio, step.failure, h_next)
 
     def place(self, step: Step) -> Place:
         return Place(self.t, self.y, self.history, self.problem.f.memory, step.order, self.exact)

@@ -14,15 +14,18 @@ import proxode
 
 PACKAGE = Path(proxode.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-# What people run, and what reads files: it may use more than torch.
-EDGE = ("data", "paper", "diagnose_cli", "cli", "__main__")
+# What people run, draw, and what reads files: it may use more than torch.
+EDGE = ("data", "paper", "diagnose_cli", "cli", "__main__", "solution_plot")
 PICTURES = {"analysis/picture.py", "analysis/diagnosis.py"}  # matplotlib, and the type of what it draws
 
 LAYERS = (
+    ("steps",),
+    ("summary",),
+    ("solution_plot",),
     ("_version", "autocast", "recording", "reuse", "roots", "solution", "spares", "sparse", "spread"),
-    ("norms", "rough", "sharding"),
+    ("norms", "observers", "rough", "sharding"),
     ("structure",),
-    ("compiled",),
+    ("compiled", "logs", "progress"),
     ("jacobian",),
     ("banded",),
     ("vector_field",),

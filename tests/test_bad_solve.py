@@ -42,7 +42,7 @@ CASES: dict[str, tuple[dict[str, Any], Any, str]] = {
     "no steps": ({"max_steps": 0}, ValueError, "`max_steps` must be a positive integer"),
     "half a step": ({"max_steps": 1.5}, ValueError, "`max_steps` must be a positive integer"),
     "samples": ({"per_sample": True}, NotImplementedError, "`per_sample`"),
-    "progress": ({"progress": True}, NotImplementedError, "`progress`"),
+    "a word as progress": ({"progress": "bar"}, TypeError, "`progress` must be True or False"),
     "a class as method": ({"method": methods.BDF}, TypeError, "`method` must be"),
     "a class as inner": ({"inner": inner.Anderson}, TypeError, "`inner` must be"),
     "a number as gradient": ({"gradient": 1}, TypeError, "`gradient` must be"),

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ..loop import Plan, travel
 from ..norms import anywhere, largest, rms_norm
+from ..observers import Trip, observed
 from ..problem import Problem
-from ..solution import SolverError, Stats
+from ..solution import SolverError, Stats, Status
 from ..spread import over
 from ..structure import Structure
 from ..vector_field import number
@@ -77,14 +78,21 @@ class AdjointSolve:
     def backward(self, grads: Tensor) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
         """The adjoint equation is linear: it is solved for the gradient over its size, so that an absolute tolerance
         means the same whatever the scale of the loss, and small gradients do not drown in it."""
-        with over(self.problem.f.spread):
+        with over(self.problem.f.spread), observed(self.problem.observers, self._trip(len(grads))) as ending:
             unit = largest(grads) or 1.0
             if not math.isfinite(unit):
                 bad = [i for i, grad in enumerate(grads) if anywhere(~torch.isfinite(grad))]
                 raise non_finite(self.problem.f.user_time(self.problem.ts[bad[-1]]))
             size = unit * float(rms_norm(grads / unit).max() or 1.0)  # squares of small numbers underflow
             a, of_times, of_captured = replace(self, unit=size)._backward(grads / size)
+            ending.status = Status.SUCCESS
         return a * size, None if of_times is None else of_times * size, [g * size for g in of_captured]
+
+    def _trip(self, outputs: int) -> Trip:
+        problem, f = self.problem, self.problem.f
+        method = self.plan.method.name if self.settings.method is None else self.settings.method
+        last, first = f.user_time(problem.ts[outputs - 1]), f.user_time(problem.ts[0])
+        return Trip(str(getattr(method, "name", method)), last, first, problem.y0.shape[-1], f.stats, backward=True)
 
     def _backward(self, grads: Tensor) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         f, ts = self.problem.f, [number(t) for t in self.problem.ts[: len(grads)]]

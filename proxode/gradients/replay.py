@@ -103,7 +103,7 @@ class Tape:
         wanted = [self.problem.ts[i] for i in segment.outputs]
         ends_at_output = bool(wanted) and number(wanted[-1]) == number(segment.times[-1])
         ts = (grid[0], *map(time, wanted), *(() if ends_at_output else grid[-1:]))
-        problem = replace(self.problem, y0=y, ts=ts, stats=Stats(), callbacks={})
+        problem = replace(self.problem, y0=y, ts=ts, stats=Stats(), callbacks={}, observers=())
         path, failure = travel(
             problem, self.plan.method, FixedGrid(grid, segment.orders), solve, max_steps=len(grid), dense=dense,
             start=place, on_accept=lambda reached: places.__setitem__(slice(1 if places else 0, None), [reached]),

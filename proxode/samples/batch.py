@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from torch import Tensor
 from ..configure import BACKWARD
 from ..controllers import first_length, trial_length
 from ..norms import tolerance_scale
+from ..observers import Attempt, Observer
 from ..solution import Stats, Status
 from .field import BatchField
 
@@ -34,6 +36,7 @@ class Batch:
     share: Tensor  # (batch,): part of the tolerance that the error of a step may be
     reserve: Tensor  # the same, of an explicit step
     max_steps: int
+    observers: tuple[Observer, ...] = ()
 
     @property
     def backward_rtol(self) -> float:
@@ -73,6 +76,22 @@ class Place(NamedTuple):
         zero = torch.zeros(len(batch.t0), dtype=torch.long, device=batch.y0.device)
         reached = (batch.saves <= batch.t0).sum(0)
         return Place(batch.t0, batch.y0, torch.zeros_like(batch.t0), zero + RUNNING, zero, reached, Counts(zero, zero))
+
+
+def tell(batch: Batch, place: Place, method: str, order: Tensor | int, accepted: bool) -> None:
+    """Those who look on hear of a step of the batch."""
+
+    def attempt() -> Attempt:
+        running, way = place.code == RUNNING, batch.saves[-1] - batch.t0
+        part = float(((place.t - batch.t0) / way).mean())
+        ended = len(running) - int(running.sum()) - int((place.code == STIFF).sum())
+        h = place.h[running] if ended < len(running) and bool(running.any()) else place.h
+        highest = order if isinstance(order, int) else int(order.max())
+        return Attempt(math.nan, math.nan, float(h.median()), method, highest, part=part,
+                       note=f"{ended:,} of {len(running):,} samples done")  # fmt: skip
+
+    for observer in batch.observers:
+        observer.tried(attempt, accepted)
 
 
 class Start(NamedTuple):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..configure import relative_tolerance, share_of
 from ..norms import rms_norm
+from ..observers import Observer, Trip, observed
 from ..problem import LEAST_RTOL, check_state
 from ..solution import Failure, SampleStats, Solution, SolverError, Status, new_stats
 from ..structure import Structure
@@ -23,7 +24,7 @@ DEFAULTS = {"inner": "auto", "gradient": "implicit", "dense": False}
 
 def solve_samples(
     func: Callable[..., Any], y0: Any, t0: Any, t1: Any, *, method: Any, save_at: Any, rtol: Any, atol: Any,
-    max_steps: int, throw: bool,
+    max_steps: int, throw: bool, observers: tuple[Observer, ...] = (),
 ) -> Solution:  # fmt: skip
     """Every sample of dimension 0 as a problem of its own."""
     way = way_of(method)
@@ -41,8 +42,12 @@ def solve_samples(
     relative = asked.clamp(min=LEAST_RTOL * torch.finfo(flat.dtype).eps)
     share, reserve = step_shares(flat.detach(), relative.amax(-1), absolute.amax(-1), way)
     last = torch.cat([saves, (sign * ends)[None]])
-    batch = Batch(f, flat, sign * starts, last, relative, absolute, share, reserve, max_steps)
-    outputs, place = run(batch, way)
+    batch = Batch(f, flat, sign * starts, last, relative, absolute, share, reserve, max_steps, observers)
+    name = method if isinstance(method, str) else "auto"
+    f.stats.steps.method = name
+    with observed(observers, Trip(name, 0.0, 1.0, flat.numel(), f.stats, samples=size)) as ending:
+        outputs, place = run(batch, way)
+        ending.status = Status.SUCCESS
     raised = (asked < relative).any(-1)
     solution = solution_of(f, batch, outputs, place, raised, starts, ends, save_at)
     if solution.failure is not None and throw:

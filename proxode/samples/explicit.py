@@ -28,6 +28,7 @@ from .batch import (
     harmless,
     rms,
     save,
+    tell,
 )
 
 LARGEST, LEAST, SAFETY = Adaptive.ifactor, Adaptive.dfactor, Adaptive.safety
@@ -57,7 +58,10 @@ def run(batch: Batch, tableau: ExplicitTableau, outputs: list[Tensor], leaving: 
     """To the end of every sample; with `leaving` the stiff ones stop on the way, with the code STIFF."""
     place, drive = _start(batch, tableau, leaving)
     while bool((place.code == RUNNING).any()):
+        before = batch.f.stats.n_accepted
         place, drive = _step(batch, tableau, place, drive, outputs, leaving)
+        if batch.observers:
+            tell(batch, place, tableau.name, tableau.order, batch.f.stats.n_accepted > before)
     return place
 
 

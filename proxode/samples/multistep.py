@@ -25,6 +25,7 @@ from .batch import (
     harmless,
     rms,
     save,
+    tell,
 )
 from .bdf import Past, Reach
 from .implicit import attached
@@ -58,7 +59,10 @@ def run(batch: Batch, max_order: int, outputs: list[Tensor], place: Place) -> Pl
         known = Jacobians(linearised(batch.f, place.t, y), code == RUNNING, torch.ones_like(place.h))
     past = Past.of(place.t, place.y)  # with its graph, if it has one
     while bool((place.code == RUNNING).any()):
+        before = batch.f.stats.n_accepted
         place, past, known = _step(batch, max_order, place, past, known, slope, outputs)
+        if batch.observers:
+            tell(batch, place, "bdf", past.order, batch.f.stats.n_accepted > before)
     return place
 
 

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from .. import logs
 from ..methods.bdf import MAX_ORDER
 from ..methods.explicit_tableaus import EXPLICIT
 from ..methods.tableaus import ExplicitTableau
 from . import explicit, multistep
-from .batch import Batch, Place
+from .batch import STIFF, Batch, Place
 
 PAIRS = {name: tableau for name, tableau in EXPLICIT.items() if tableau.b_error is not None}
 
@@ -45,6 +46,8 @@ def run(batch: Batch, way: Way) -> tuple[list[Tensor], Place]:
     outputs, place = batch.empty(), Place.of(batch)
     if way.pair is not None:
         place = explicit.run(replace(batch, share=batch.reserve), way.pair, outputs, leaving=way.adapts)
+    if batch.observers and way.adapts:
+        logs.STEPS.debug("%d of %d samples go on with bdf", int((place.code == STIFF).sum()), len(place.code))
     if way.max_order:
         place = multistep.run(batch, way.max_order, outputs, place)
     return outputs, place
