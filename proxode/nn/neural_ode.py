@@ -14,7 +14,7 @@ from ..gradients import Gradient
 from ..inner import InnerSolver
 from ..methods import Method, method_of
 
-LAYER_OPTIONS = (*SOLVE_OPTIONS, "max_steps", "per_sample", "step_size")
+LAYER_OPTIONS = (*SOLVE_OPTIONS, "max_steps", "per_sample", "progress", "step_size")
 
 
 class NeuralODE(nn.Module):

@@ -1,0 +1,73 @@
+"""Train a stiff model on two processes, each with its own half of every batch.
+
+    torchrun --nproc-per-node 2 examples/distributed_training.py
+
+DistributedDataParallel wraps the module that calls the solver, not f: each process then takes the steps that its own
+samples need, and only the gradients are exchanged. Started without torchrun it is one process, with the same losses.
+"""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from proxode.nn import NeuralODE
+
+
+class Rate(nn.Module):
+    """A network beside fast decay: the equation is stiff."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 4))
+        self.register_buffer("rates", torch.logspace(0, 3, 4))
+
+    def forward(self, t, y):
+        return self.net(y) - self.rates * y
+
+
+def train(steps, batch=16):
+    """The mean loss over all processes and the NFE of this one, for every step."""
+    rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    torch.manual_seed(0)  # the same weights everywhere
+    # Every sample takes its own steps, so that it does not matter which others are solved beside it.
+    layer = NeuralODE(Rate(), 1.0, rtol=1e-3, atol=1e-4, per_sample=True)
+    model = DistributedDataParallel(layer) if size > 1 else layer
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    data = torch.Generator().manual_seed(1)
+    losses, costs = [], []
+    for _ in range(steps):
+        y0 = torch.randn(batch, 4, generator=data).chunk(size)[rank]  # of one batch that all draw
+        optimizer.zero_grad()
+        loss = (model(y0)[:, 0] - y0[:, 0].abs()).square().mean()
+        loss.backward()  # here the gradients are averaged over the processes
+        optimizer.step()
+        total = loss.detach()
+        if size > 1:
+            dist.all_reduce(total)
+        losses.append(total.item() / size)
+        costs.append(layer.stats.nfe_forward + layer.stats.nfe_backward)
+    return losses, costs
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=40, help="of the optimizer")
+    given = parser.parse_args(argv)
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group("gloo")  # "nccl" on GPUs
+    losses, costs = train(given.steps)
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        print(f"loss {losses[0]:.4f}, after {given.steps} steps {losses[-1]:.4f}")
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    print(f"process {rank}: {sum(costs) / len(costs):.0f} NFE for a training step")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return losses
+
+
+if __name__ == "__main__":
+    main()
