@@ -1,4 +1,4 @@
-"""The examples run, and learn."""
+"""The training on a stiff oscillator that docs/gradients.md shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import proxode
-from examples import stiff_van_der_pol as van_der_pol
+from benchmarks import train_van_der_pol as van_der_pol
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_the_true_equation_fits_the_data_of_van_der_pol(pieces: van_der_pol.Piec
 
 
 def test_van_der_pol_writes_a_report_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["stiff_van_der_pol", "--quick", "--out", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["train_van_der_pol", "--quick", "--out", str(tmp_path)])
     van_der_pol.main()
     report = json.loads((tmp_path / "van_der_pol.json").read_text())
     assert len(report["implicit"]["loss"]) == 10

@@ -8,7 +8,7 @@ Three things make it train, on any stiff oscillator:
 - the trajectory cut into pieces, solved as one batch from their measured starts (multiple shooting);
 - a spring that pulls x to the data, which is let go bit by bit: a model that jumps too early has no solution otherwise.
 
-    python -m examples.stiff_van_der_pol --gradient implicit continuous --out demo/van_der_pol
+    python -m benchmarks.train_van_der_pol --gradient implicit continuous --out demo/van_der_pol
 """
 
 import argparse
