@@ -1,8 +1,8 @@
 """Learn from when something happens: gravity and restitution of a ball from the times of its bounces.
 
 The ball falls until its height is zero; that time is an event, found to the accuracy of the solve. Time and state of an
-event carry gradients, here through four bounces, each of which starts where and when the one before ended. For this ball
-there is a closed formula, t_k = sqrt(2 h / g) (1 + 2 e + ... + 2 e^k), so that both can be compared.
+event carry gradients, here through four bounces, each of which starts where and when the one before ended. There is a
+closed formula for this ball, t_k = sqrt(2 h / g) (1 + 2 e + ... + 2 e^k), with which they are compared.
 """
 
 import argparse
@@ -17,7 +17,10 @@ HEIGHT, BOUNCES = 10.0, 4
 def simulate(g, e):
     """Times of the bounces of a ball that is let go at HEIGHT: g is gravity, e the part of the speed that it keeps."""
     t, y, times = g.new_zeros(()), g.new_tensor([HEIGHT, 0.0]), []
-    fall = lambda t, y: torch.stack([y[1], -g])  # y is height and velocity
+
+    def fall(t, y):  # y is height and velocity
+        return torch.stack([y[1], -g])
+
     for _ in range(BOUNCES):
         # At the start of a bounce the height is zero too. That is no event: only a change of sign is.
         t, states = proxode.odeint_event(fall, y, t, event_fn=lambda t, y: y[0])

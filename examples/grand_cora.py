@@ -63,7 +63,7 @@ def main(argv=None):
         raise SystemExit(str(missing)) from None
     torch.manual_seed(0)
     split = random_split(graph.labels, seed=0, per_class=20, development=1500)
-    print(f"{graph.nodes:,} papers, {graph.edges:,} citations, {graph.classes} classes, {len(split.train)} labels known")
+    print(f"{graph.nodes} papers, {graph.edges} citations, {graph.classes} classes, {len(split.train)} labels known")
     losses, tested = train(make(graph, given.t1), graph, split, given.epochs)
     print(f"accuracy on papers that no training saw: {tested:.3f}")
     return losses, tested
