@@ -44,9 +44,9 @@ def draw(flow, name, path):
     panels = {"data": sample_density(name, 4000, 0), "samples of the flow": flow.sample(4000)[0]}
     figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
     for axis, (title, points) in zip(axes, panels.items(), strict=False):
-        axis.plot(*points.T, ",", color="black", alpha=0.6)
+        axis.plot(*points.T.numpy(), ",", color="black", alpha=0.6)
         axis.set_title(title)
-    axes[2].imshow(density, origin="lower", extent=(-4, 4, -4, 4), cmap="magma")
+    axes[2].imshow(density.numpy(), origin="lower", extent=(-4, 4, -4, 4), cmap="magma")
     axes[2].set_title("learned density")
     for axis in axes:
         axis.set(xlim=(-4, 4), ylim=(-4, 4), aspect="equal", xticks=(), yticks=())

@@ -18,10 +18,9 @@ SEEN, END, NOISE, POINTS = 3.0, 4.0, 0.1, 20  # observations lie in [0, SEEN]
 
 def spirals(n):
     """n curves that wind inwards, to either side, as a function of times; times `(POINTS, n)`; what is seen then."""
-    angle, radius, side = torch.rand(3, n)
+    (angle, radius), turn = torch.rand(2, n), 2.5 * torch.randn(n).sign()
     def curve(t):
-        size = (1 + radius) * torch.exp(-0.3 * t)
-        return torch.view_as_real(torch.polar(size, 6.3 * angle + 2.5 * (side - 0.5).sign() * t))
+        return torch.view_as_real(torch.polar((1 + radius) * torch.exp(-0.3 * t), 6.3 * angle + turn * t))
     times = (SEEN * torch.rand(POINTS, n)).sort(0).values
     return curve, times, curve(times) + NOISE * torch.randn(POINTS, n, 2)
 
@@ -66,11 +65,11 @@ def main(argv=None):
     if given.out:
         from matplotlib import pyplot as plt
         given.out.mkdir(parents=True, exist_ok=True)
-        curves = {"truth": truth, "found": found[:last], "continued": found[last - 1 :], "seen": seen}
+        parts = {"truth": truth, "found": found[:last], "continued": found[last - 1 :], "seen": seen}
         figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained", sharex=True, sharey=True)
         for i, axis in enumerate(axes):
-            for (name, points), style in zip(curves.items(), ("-", "-", "--", "k."), strict=True):
-                axis.plot(*points[:, i].T, style, label=name)
+            for (name, points), style in zip(parts.items(), ("-", "-", "--", "k."), strict=True):
+                axis.plot(*points[:, i].T.numpy(), style, label=name)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
         figure.savefig(given.out / "latent_ode.png", dpi=120)
     return inside, beyond, truth.std().item()

@@ -56,8 +56,8 @@ def test_quickstart() -> None:
 
 
 def test_stiff_van_der_pol() -> None:
-    losses, crossings = example("stiff_van_der_pol").main(["--steps", "12"])
-    assert losses[-1] < 0.5 * losses[0]
+    losses, crossings = example("stiff_van_der_pol").main(["--steps", "100"])
+    assert losses[-1] < 0.2 * losses[0]
     assert bool(torch.isfinite(crossings).all())
 
 
@@ -97,8 +97,8 @@ def test_cnf_density(tmp_path: Path) -> None:
 
 
 def test_latent_ode(tmp_path: Path) -> None:
-    inside, beyond, size = example("latent_ode").main(["--steps", "30", "--out", str(tmp_path)])
-    assert inside < 0.75 * size and beyond < size
+    inside, beyond, size = example("latent_ode").main(["--steps", "60", "--out", str(tmp_path)])
+    assert inside < 0.8 * size and beyond < 0.8 * size
     assert (tmp_path / "latent_ode.png").stat().st_size > 10_000
 
 
@@ -123,7 +123,7 @@ def test_custom_inner_solver() -> None:
     for found, slope, others in runs.values():
         assert_close(u, found, rtol=0.0, atol=1e-5)
         assert_close(gradient, slope, rtol=1e-4, atol=1e-6)
-        assert 2 * stats.nfe_forward < others.nfe_forward
+        assert 1.5 * stats.nfe_forward < others.nfe_forward
 
 
 def graphs() -> Path | None:
