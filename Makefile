@@ -53,7 +53,7 @@ results: $(STAMP)
 bench-gradients: $(STAMP)
 	$(BIN)/python -m benchmarks.damped_modes --out docs/results
 	$(BIN)/python -m benchmarks.gradients_van_der_pol --out docs/results
-	$(BIN)/python -m examples.stiff_van_der_pol --gradient implicit continuous --out docs/results
+	$(BIN)/python -m benchmarks.train_van_der_pol --gradient implicit continuous --out docs/results
 	$(BIN)/python -m benchmarks.gradients_memory --out docs/results
 	$(BIN)/python -m benchmarks.gradients_coauthor --data-dir $(DATA) --out docs/results
 	mv docs/results/*.png docs/images/

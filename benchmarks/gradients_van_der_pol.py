@@ -1,8 +1,8 @@
-"""What one gradient of the stiff Van der Pol example costs, by implicit steps and by DOPRI5 of torchdiffeq.
+"""What one gradient of the stiff Van der Pol training costs, by implicit steps and by DOPRI5 of torchdiffeq.
 
     python -m benchmarks.gradients_van_der_pol --out benchmarks/results
 
-The model is that of `examples.stiff_van_der_pol` in the middle of its training, where the gradient has work to do.
+The model is that of `benchmarks.train_van_der_pol` in the middle of its training, where the gradient has work to do.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rich.table import Table
 from torch import Tensor
 
 import proxode
-from examples import stiff_van_der_pol as example
 from proxode.paper.report import provenance, write_report
 
 from . import shown
+from . import train_van_der_pol as training
 from .gradient_rows import Counted, TooManyCalls
 
 MAX_CALLS = 100_000
-WHOLE = 500  # iterations of the example
+WHOLE = 500  # iterations of that training
 REFERENCE_TOL = 1e-8
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "torchdiffeq odeint, dopri5": (torchdiffeq.odeint, {"method": "dopri5"}),
@@ -80,14 +80,14 @@ class OnClock(torch.nn.Module):
 
 
 def trained(iterations: int) -> Loss:
-    truth = example.simulate(lambda t, y: (example.MU * (y[1] + y[0] - y[0] ** 3 / 3), -y[0] / example.MU))
-    pieces = example.Pieces(*example.measure(truth, example.PIECES * example.LENGTH))
-    model, log = example.train(pieces, "implicit", WHOLE, stop=iterations)
+    truth = training.simulate(lambda t, y: (training.MU * (y[1] + y[0] - y[0] ** 3 / 3), -y[0] / training.MU))
+    pieces = training.Pieces(*training.measure(truth, training.PIECES * training.LENGTH))
+    model, log = training.train(pieces, "implicit", WHOLE, stop=iterations)
     return Loss(pieces, model, log[-1]["spring"])
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    made = Table(title="One gradient of the stiff Van der Pol example", box=SIMPLE_HEAD)
+    made = Table(title="One gradient of the stiff Van der Pol training", box=SIMPLE_HEAD)
     made.add_column("solver", no_wrap=True)
     for name in ("NFE fwd", "NFE bwd", "calls of f", "loss", "err dL/dθ", "s fwd", "s bwd"):
         made.add_column(name, justify="right")

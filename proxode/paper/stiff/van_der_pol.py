@@ -1,7 +1,7 @@
 """A stiff oscillator from one period of its motion: Van der Pol, x'' = mu (1 - x^2) x' - x.
 
 The state is Lienard's, `x' = mu (w + x - x^3/3)`, `w' = -x/mu`; a network learns F and G of `x' = a (c w - F(x))`,
-`w' = b G(x)`. As in `examples/stiff_van_der_pol.py` the data crowd where x moves, a clock s goes by one from each to
+`w' = b G(x)`. As in `benchmarks/train_van_der_pol.py` the data crowd where x moves, a clock s goes by one from each to
 the next, the trajectory is cut into pieces that are solved side by side, and a spring to the data is let go.
 """
 
