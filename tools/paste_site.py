@@ -20,7 +20,8 @@ from proxode.paper.tables import markdown as table_of
 PICTURES = {
     "scalar": ("scalar",), "diffusion": ("diffusion",), "inner": ("inner", "inner_paths", "inner_constant"),
     "nonlinear": ("nonlinear",), "stability": ("stability",), "energy": ("energy",),
-    "grand": ("grand", "grand_nfe", "grand_gradients"), "cnf": ("cnf", "cnf_learned"), "stiff": ("stiff",),
+    "tolerance": ("tolerance",), "grand": ("grand", "grand_nfe", "grand_gradients"), "cnf": ("cnf", "cnf_learned"),
+    "stiff": ("stiff",),
 }  # fmt: skip
 FEW = ("Robertson, t to 1e11", "Van der Pol, μ = 1000", "Van der Pol, μ = 1", "diffusion, 128 points",
        "Brusselator, 200 unknowns", "Kepler, e = 0.6", "tanh network, 50 units")  # fmt: skip

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 def plain_ticks(*axes: Axis) -> None:
     for axis in axes:
         low, high = axis.get_view_interval()
-        short = high / low < 100
+        short = high / low < 60
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,)))
         axis.set_major_formatter(FuncFormatter(_words))
         if short:

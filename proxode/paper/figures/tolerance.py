@@ -24,7 +24,7 @@ def draw(report: Report, folder: Path) -> list[Picture]:
     setting = report["setting"]
     variants, places = setting["variants"], setting["places"]
     figure = Figure(figsize=(13, 0.9 + 3.4 * len(variants)), dpi=150)
-    figure.subplots_adjust(left=0.065, right=0.85, bottom=0.09, top=0.95, wspace=0.26, hspace=0.34)
+    figure.subplots_adjust(left=0.065, right=0.83, bottom=0.09, top=0.95, wspace=0.26, hspace=0.34)
     panels = figure.subplots(len(variants), 3, squeeze=False)
     for (left, middle, right), variant in zip(panels, variants, strict=True):
         dress(left, f"{variant}: forward", "tolerance", "evaluations of f", log="xy")
@@ -48,7 +48,7 @@ def draw(report: Report, folder: Path) -> list[Picture]:
         plain(left.yaxis, middle.yaxis, right.xaxis)
         for panel in (left, middle):
             panel.set_xlim(2 * max(setting["tolerances"]), min(setting["tolerances"]) / 2)  # tighter to the right
-    side_legend(figure, dict(sorted(labelled(*panels.flat).items(), key=lambda item: order(item[0]))), 0.86)
+    side_legend(figure, dict(sorted(labelled(*panels.flat).items(), key=lambda item: order(item[0]))), 0.84)
     save(figure, folder, "tolerance")
     caption = "NFE of one gradient of GRAND against the tolerance. A point is missing where the solve failed."
     return [Picture("tolerance", caption)]
