@@ -36,11 +36,11 @@ def train(steps, batch=16):
     # Every sample takes its own steps, so that it does not matter which others are solved beside it.
     layer = NeuralODE(Rate(), 1.0, rtol=1e-3, atol=1e-4, per_sample=True)
     model = DistributedDataParallel(layer) if size > 1 else layer
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    data = torch.Generator().manual_seed(1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
+    # A part of a batch that all processes draw.
+    y0 = torch.randn(batch, 4, generator=torch.Generator().manual_seed(1)).chunk(size)[rank]
     losses, costs = [], []
     for _ in range(steps):
-        y0 = torch.randn(batch, 4, generator=data).chunk(size)[rank]  # of one batch that all draw
         optimizer.zero_grad()
         loss = (model(y0)[:, 0] - y0[:, 0].abs()).square().mean()
         loss.backward()  # here the gradients are averaged over the processes
@@ -55,7 +55,7 @@ def train(steps, batch=16):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=40, help="of the optimizer")
+    parser.add_argument("--steps", type=int, default=60, help="of the optimizer")
     given = parser.parse_args(argv)
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group("gloo")  # "nccl" on GPUs
@@ -65,6 +65,7 @@ def main(argv=None):
     rank = dist.get_rank() if dist.is_initialized() else 0
     print(f"process {rank}: {sum(costs) / len(costs):.0f} NFE for a training step")
     if dist.is_initialized():
+        dist.barrier()
         dist.destroy_process_group()
     return losses
 

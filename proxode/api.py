@@ -14,7 +14,8 @@ from .collective import check_collective
 from .configure import DOOR_OPTIONS
 from .controllers import Adaptive
 from .events import Event, events_of
-from .gradients import Continuous, Gradient, check_transposed, refuse_for_events
+from .gradients import Continuous, Gradient, refuse_for_events
+from .gradients.communication import check_transposed
 from .inner import InnerSolver
 from .methods import Method, method_of
 from .prepare import (

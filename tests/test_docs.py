@@ -150,10 +150,16 @@ def check_stability(names: Names, out: list[str]) -> None:
     assert ends["euler"] > 1e10 and max(end for name, end in ends.items() if name != "euler") < 1e-3
 
 
+def check_diagnose(names: Names, out: list[str]) -> None:
+    assert any(line.startswith("outcome") for line in out) and any("stability" in line for line in out)
+    assert names["diagnosis"].advice.method == "auto" and names["diagnosis"].radius > 2_000
+    assert Path("van_der_pol.png").stat().st_size > 10_000 and Path("diagnosis.png").stat().st_size > 10_000
+
+
 CHECKS = {
     "README.md": check_readme,
     "docs/nn.md": check_nn, "docs/quickstart.md": check_quickstart, "docs/errors.md": check_errors,
-    "docs/extending.md": check_extending, "docs/torchdiffeq.md": check_torchdiffeq,
+    "docs/diagnose.md": check_diagnose, "docs/extending.md": check_extending, "docs/torchdiffeq.md": check_torchdiffeq,
     "docs/theory/gradients.md": check_theory, "docs/theory/stability.md": check_stability,
 }  # fmt: skip
 
@@ -177,7 +183,7 @@ def test_every_option_and_method_of_torchdiffeq_has_its_place() -> None:
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    for room in ("", ".methods", ".inner", ".gradients", ".nn", ".data"):
+    for room in ("", ".methods", ".inner", ".gradients", ".nn", ".data", ".analysis", ".distributed"):
         module = importlib.import_module(f"proxode{room}")
         page = (ROOT / f"docs/api/{room[1:] or 'proxode'}.md").read_text(encoding="utf-8")
         shown = set(re.findall(r"^::: (\S+)$", page, flags=re.MULTILINE))

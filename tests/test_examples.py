@@ -142,3 +142,30 @@ def test_grand_cora() -> None:
 def test_grand_cora_says_how_to_get_its_data(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"cora\.npz.*https://.*--data-dir"):
         example("grand_cora").main(["--data-dir", str(tmp_path)])
+
+
+def two_processes(name: str, *arguments: str) -> str:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*command, str(ROOT / f"examples/{name}.py"), *arguments], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3_000:]
+    return done.stdout
+
+
+def test_distributed_training() -> None:
+    losses = example("distributed_training").main(["--steps", "4"])
+    out = two_processes("distributed_training", "--steps", "4")
+    assert f"loss {losses[0]:.4f}, after 4 steps {losses[-1]:.4f}" in out  # the same as of one process
+    assert "process 0: " in out and "process 1: " in out
+
+
+def test_distributed_state() -> None:
+    out = two_processes("distributed_state", "--points", "8")
+    decays = re.findall(r"(-?\d+\.\d+), exact (-?\d+\.\d+)", out)
+    assert len(decays) == 2
+    assert all(abs(float(found) / float(exact) - 1) < 1e-4 for found, exact in decays)
+    counts = re.findall(r"process \d: 4 rows, (\d+) steps, (\d+) NFE", out)
+    assert len(counts) == 2 and counts[0] == counts[1]
+    assert int(counts[0][0]) < 100 and int(counts[0][1]) < 500

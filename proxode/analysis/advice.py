@@ -37,6 +37,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Advice:
+    """What fits an equation, and why."""
     stiffness: str  # "not stiff", "mildly stiff", "stiff", or "unknown" where nothing could be probed
     choices: tuple[Choice, ...]
     costs: tuple[Cost, ...]  # of the solve that was made first
@@ -47,17 +48,21 @@ class Advice:
 
     @property
     def method(self) -> str:
+        """The method to take."""
         return self.name("method")
 
     @property
     def inner(self) -> str:
+        """The inner solver to take."""
         return self.name("inner")
 
     @property
     def gradient(self) -> str:
+        """The gradient to take."""
         return self.name("gradient")
 
     def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
         return {
             "stiffness": self.stiffness,
             "choices": [asdict(choice) for choice in self.choices],

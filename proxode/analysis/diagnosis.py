@@ -37,6 +37,7 @@ class Place:
     drift: float  # what another time changes in f here, relative
 
     def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
         s = self.spectrum
         return {
             "step": self.index, "t": self.t, "h": self.h, "by": self.by, "radius": s.radius, "left": s.left,
@@ -85,6 +86,7 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
+        """Whether the solve reached its end."""
         return self.path.failure is None
 
     @property
@@ -94,10 +96,12 @@ class Diagnosis:
 
     @property
     def steps(self) -> int:
+        """Steps that the solve took."""
         return len(self.path.strides)
 
     @property
     def nfe_solve(self) -> int:
+        """NFE of the solve."""
         return self.path.stats.nfe_forward
 
     @property
@@ -109,18 +113,22 @@ class Diagnosis:
 
     @property
     def radius(self) -> float:
+        """The largest |lambda| of all places."""
         return max((place.spectrum.radius for place in self.places), default=math.nan)
 
     @property
     def left(self) -> float:
+        """The most negative real part of all places."""
         return min((place.spectrum.left for place in self.places), default=math.nan)
 
     @property
     def right(self) -> float:
+        """The most positive real part of all places."""
         return max((place.spectrum.right for place in self.places), default=math.nan)
 
     @property
     def imaginary(self) -> float:
+        """The largest imaginary part of all places."""
         return max((place.spectrum.imaginary for place in self.places), default=math.nan)
 
     @property
@@ -131,10 +139,12 @@ class Diagnosis:
 
     @property
     def exact(self) -> bool:
+        """Whether all eigenvalues were computed, and not only the rim of them."""
         return all(place.spectrum.exact for place in self.places)
 
     @property
     def asymmetry(self) -> float:
+        """|J - J^T| / |J| where it is largest: 0 symmetric, 2 antisymmetric."""
         return max((place.spectrum.asymmetry for place in self.places), default=math.nan)
 
     @property
@@ -144,12 +154,14 @@ class Diagnosis:
 
     @property
     def autonomous(self) -> bool:
+        """Whether f does not depend on t, as far as was seen."""
         return all(place.drift <= AUTONOMOUS for place in self.places)
 
     # Along the way
 
     @property
     def span(self) -> float:
+        """The length of the interval that was asked for."""
         return abs(self.t1 - self.t0)
 
     @cached_property
@@ -195,6 +207,7 @@ class Diagnosis:
     # Showing it
 
     def text(self) -> str:
+        """All of it in words; what `print` shows."""
         from .words import text
 
         return text(self)

@@ -39,7 +39,8 @@ def diagnose(
     Args:
         func: `func(t, y)`, or a `proxode.nn.NeuralODE`, whose times and tolerances then are the default.
         y0: a tensor, of a whole batch if that is what you solve for, or a tuple of tensors; float32 or float64.
-        rtol, atol: of the solve; by default 1e-4 and 1e-6.
+        rtol: of the solve, by default 1e-4.
+        atol: of the solve, by default 1e-6.
         points: places at which f is probed.
         krylov: products with df/dy at each of them, at most, for states of more than 100 unknowns. (Of smaller ones
             all eigenvalues are computed.)

@@ -33,6 +33,7 @@ class Spectrum:
 
     @property
     def radius(self) -> float:
+        """The largest |lambda|."""
         return float(self.values.abs().max())
 
     @property
@@ -47,6 +48,7 @@ class Spectrum:
 
     @property
     def imaginary(self) -> float:
+        """The largest imaginary part."""
         return float(self.values.imag.abs().max())
 
     @property
@@ -64,10 +66,12 @@ class Spectrum:
 
     @property
     def symmetric(self) -> bool:
+        """Whether the Jacobian is symmetric, to rounding."""
         return self.asymmetry <= self.even
 
     @property
     def real(self) -> bool:
+        """Whether the eigenvalues are real, to rounding."""
         return self.imaginary <= REAL * self.radius
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from .base import Gradient
 from .checkpoint import Checkpoint
-from .communication import check_transposed
 from .continuous import Continuous
 from .direct import Direct
 from .implicit import Implicit
@@ -45,7 +44,6 @@ __all__ = [
     "Direct",
     "Gradient",
     "Implicit",
-    "check_transposed",
     "gradient_of",
     "refuse_for_events",
     "refuse_transforms",
