@@ -7,13 +7,13 @@ samples need, and only the gradients are exchanged. Started without torchrun it 
 """
 
 import argparse
-import os
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from proxode.distributed import process_group
 from proxode.nn import NeuralODE
 
 
@@ -31,11 +31,11 @@ class Rate(nn.Module):
 
 def train(steps, batch=16):
     """The mean loss over all processes and the NFE of this one, for every step."""
-    rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)  # the same weights everywhere
     # Every sample takes its own steps, so that it does not matter which others are solved beside it.
     layer = NeuralODE(Rate(), 1.0, rtol=1e-3, atol=1e-4, per_sample=True)
-    model = DistributedDataParallel(layer) if size > 1 else layer
+    model = DistributedDataParallel(layer)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
     # A part of a batch that all processes draw.
     y0 = torch.randn(batch, 4, generator=torch.Generator().manual_seed(1)).chunk(size)[rank]
@@ -46,8 +46,7 @@ def train(steps, batch=16):
         loss.backward()  # here the gradients are averaged over the processes
         optimizer.step()
         total = loss.detach()
-        if size > 1:
-            dist.all_reduce(total)
+        dist.all_reduce(total)
         losses.append(total.item() / size)
         costs.append(layer.stats.nfe_forward + layer.stats.nfe_backward)
     return losses, costs
@@ -57,16 +56,11 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60, help="of the optimizer")
     given = parser.parse_args(argv)
-    if "WORLD_SIZE" in os.environ:
-        dist.init_process_group("gloo")  # "nccl" on GPUs
-    losses, costs = train(given.steps)
-    if not dist.is_initialized() or dist.get_rank() == 0:
-        print(f"loss {losses[0]:.4f}, after {given.steps} steps {losses[-1]:.4f}")
-    rank = dist.get_rank() if dist.is_initialized() else 0
-    print(f"process {rank}: {sum(costs) / len(costs):.0f} NFE for a training step")
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    with process_group():
+        rank, losses, costs = dist.get_rank(), *train(given.steps)
+        print(f"process {rank}: {sum(costs) / len(costs):.0f} NFE for a training step")
+        if rank == 0:
+            print(f"loss {losses[0]:.4f}, after {given.steps} steps {losses[-1]:.4f}")
     return losses
 
 

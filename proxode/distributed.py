@@ -1,8 +1,12 @@
-"""For a state that is divided over processes: neighbours' rows, and gradients of what every process has a copy of."""
+"""For several processes: their beginning and end, neighbours' rows, and gradients of what each has a copy of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import atexit
+import gc
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +16,31 @@ from torch import Tensor
 
 ENDS = ("zero", "edge", "wrap")
 
-__all__ = ["halo", "sum_gradients"]
+__all__ = ["halo", "process_group", "sum_gradients"]
+
+
+@contextmanager
+def process_group(backend: str | None = None) -> Iterator[None]:
+    """A block in which the processes that torchrun has started can talk to each other; started without torchrun, this
+    process is alone. At its end they wait for each other and the group is destroyed.
+
+    Args:
+        backend: by default "nccl" where there is a GPU, else "gloo".
+    """
+    backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    # A thread of the group that is still there when Python ends may abort it: what holds the group, in a cycle of a
+    # graph say, must be gone before.
+    atexit.register(gc.collect)
+    try:
+        yield
+        dist.barrier()
+    finally:
+        gc.collect()
+        dist.destroy_process_group()
 
 
 def halo(x: Tensor, group: Any = None, *, dim: int = 0, width: int = 1, ends: str = "zero") -> Tensor:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.nn.parallel import DistributedDataParallel
 
 import proxode
-from proxode.distributed import halo, sum_gradients
+from proxode.distributed import halo, process_group, sum_gradients
 
 GRADIENTS = ("direct", "implicit", "checkpoint", "continuous")
 CASES: dict[str, Callable[[], Any]] = {}
@@ -298,11 +297,9 @@ def refusals() -> dict[str, str]:
 def main() -> None:
     folder, names = Path(sys.argv[1]), sys.argv[2:]
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=300))
-    found = {name: CASES[name]() for name in names}
-    (folder / f"{rank()}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    with process_group("gloo"):
+        found = {name: CASES[name]() for name in names}
+        (folder / f"{rank()}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
