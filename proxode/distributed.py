@@ -31,7 +31,7 @@ def process_group(backend: str | None = None) -> Iterator[None]:
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group(backend)
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     # A thread of the group that is still there when Python ends may abort it: what holds the group, in a cycle of a
     # graph say, must be gone before.
     atexit.register(gc.collect)
