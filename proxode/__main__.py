@@ -9,7 +9,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        raise SystemExit(f"the proxode command needs {error.name}: pip install 'proxode[cli,plot]'") from None
+        raise SystemExit(f"the proxode command needs {error.name}: pip install typer rich matplotlib") from None
     app()
 
 

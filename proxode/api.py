@@ -27,6 +27,7 @@ from .prepare import (
     prepare,
     refuse_for_spread,
     save_times,
+    unknown_names,
 )  # fmt: skip
 from .samples import refuse_for_samples, solve_samples
 from .sharding import local_part, spread_of
@@ -260,7 +261,7 @@ def _odeint_solution(
     chosen = method_of(method)
     for name in sorted(set(options) - set(DOOR_OPTIONS)):
         warnings.warn(
-            f"unknown option {name!r} is ignored; known are: {', '.join(DOOR_OPTIONS)}",
+            f"an unknown option is ignored: {unknown_names([name], DOOR_OPTIONS)}",
             stacklevel=3 if until is None else 4,
         )
         del options[name]
@@ -283,10 +284,10 @@ def _run(
     if spread is not None:
         refuse_for_spread(events=events, compile=options.get("compile"))
     with outside_inference_mode(), over(spread):
-        check_collective(func, method)
         problem, gradient, plan = prepare(
             func, y0, t, rtol, atol, method, options, new_stats(), strict=strict, endless=endless
         )
+        check_collective(func, plan.method, gradient)
         plan = replace(plan, max_steps=max_steps, dense=dense)
         check_transposed(problem)
         solution = gradient.solve(replace(problem, events=events), plan)

@@ -144,7 +144,7 @@ def _show(console: Console, experiment: Experiment, found: Report, out: Path) ->
     try:
         written += [f"{picture.stem}.{suffix}" for picture in draw(experiment, found, out) for suffix in ("png", "pdf")]
     except ModuleNotFoundError as error:
-        _say(console, f"no picture without {error.name}: pip install 'proxode\\[plot]'")
+        _say(console, f"no picture without {error.name}: pip install matplotlib")
     _say(console, f"wrote {', '.join(written)} in {out}\n")
 
 

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .sharding import is_dtensor
+
 ENDS = ("zero", "edge", "wrap")
 
 __all__ = ["halo", "process_group", "sum_gradients"]
@@ -74,11 +76,13 @@ def sum_gradients(parameters: Iterable[Tensor], group: Any = None) -> None:
     """Add up `.grad` over the processes of a group (or of a mesh of one dimension), in place.
 
     For tensors of which every process of a divided solve has a copy: after backward each holds the share of its part of
-    the state. All processes must call this with the same parameters; a gradient of None counts as zero.
+    the state. The group is that over which the state is divided: of a mesh with several dimensions the one that
+    divides it, `mesh["rows"]`, not one that repeats it. All processes must call this with the same parameters; a
+    gradient of None counts as zero, and DTensors, which torch adds up itself, are left alone.
     """
     if hasattr(group, "get_group"):
         group = group.get_group()
-    wanted = [p for p in parameters if p.requires_grad]
+    wanted = [p for p in parameters if p.requires_grad and not is_dtensor(p)]
     if not wanted:
         return
     with torch.no_grad():

@@ -77,6 +77,12 @@ def all_finite(x: Tensor) -> bool:
     return not int(spread.total((~torch.isfinite(x.detach())).sum()))
 
 
+def somewhere(flag: bool) -> bool:
+    """Whether this is so in any of the processes."""
+    spread = present()
+    return flag if spread is None else bool(spread.most(torch.tensor(int(flag), device=spread.device)))
+
+
 def anywhere(where: Tensor) -> bool:
     """Whether any of these conditions holds, of one for each component."""
     spread = present()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -99,11 +100,31 @@ def _for_dtype(method: Method, y0: Any) -> Method:
     return method if known else method.explicit_part
 
 
-def check_options(caller: str, options: dict[str, Any]) -> None:
+ARGUMENTS = ("method", "inner", "gradient", "save_at", "event", "rtol", "atol", "step_size", "per_sample", "max_steps",
+             "progress", "throw", "dense")  # fmt: skip
+
+
+def check_options(caller: str, options: dict[str, Any], known: Iterable[str] = (*ARGUMENTS, *SOLVE_OPTIONS)) -> None:
+    """Raise for names that mean nothing. `known` are all that may be given, as options or as arguments."""
     unknown = sorted(set(options) - set(SOLVE_OPTIONS))
-    if unknown:
-        known = ", ".join(SOLVE_OPTIONS)
-        raise TypeError(f"{caller}() got unknown options {', '.join(unknown)}; it accepts: {known}")
+    if not unknown:
+        return
+    if unknown == ["options"]:
+        raise TypeError(f"{caller}() takes options as keywords: step_size=0.1, not options={{'step_size': 0.1}}")
+    raise TypeError(f"{caller}() got unknown options: {unknown_names(unknown, tuple(known))}")
+
+
+def unknown_names(unknown: Iterable[str], known: tuple[str, ...]) -> str:
+    """Each with what may have been meant; then all that there are."""
+
+    def meant(name: str) -> str:
+        found = difflib.get_close_matches(name, known, 1)
+        if name in ARGUMENTS and name not in known:
+            return f"{name!r} (of `proxode.solve` only)"
+        return f"{name!r}" + (f" (did you mean {found[0]!r}?)" if found else "")
+
+    words = map(meant, unknown)
+    return f"{', '.join(words)}; it accepts: {', '.join(known)}"
 
 
 def check_method(method: str | Method | None, step_size: Any, options: dict[str, Any]) -> Method:
@@ -146,7 +167,7 @@ def save_times(t0: Any, t1: Any, save_at: Any) -> tuple[Tensor, slice]:
     if save_at is None:
         return torch.cat(ends), slice(0, 2)
     if not isinstance(save_at, Tensor) or not save_at.is_floating_point() or save_at.dim() != 1 or not len(save_at):
-        raise TypeError("`save_at` must be a one-dimensional floating torch.Tensor of times")
+        raise TypeError("`save_at` must be a one-dimensional floating torch.Tensor of times: torch.tensor([0.0, ...])")
     low, high = sorted((number(ends[0]), number(ends[1])))
     ulp = torch.finfo(save_at.dtype).eps
     save_at = save_at.to(torch.float64)

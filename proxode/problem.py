@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
-from torch import Tensor
+from torch import Tensor, nn
 
 from .events import Event
 from .norms import Norm, all_finite, anywhere, rms_norm
 from .observers import Observer
 from .sharding import is_dtensor, local_part
 from .solution import Stats
+from .spread import present
 from .structure import Structure
 from .vector_field import Time, VectorField, number
 
@@ -75,8 +76,7 @@ def make_problem(
     quadrature: Any = None,
 ) -> Problem:  # fmt: skip
     """Check what the user gave and bring it into the solver's form."""
-    if not callable(func):
-        raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
+    check_func(func)
     structure, flat = check_state(y0, implicit)
     user_ts = _check_times(t, flat)
     reverse = len(user_ts) > 1 and bool(user_ts[0] > user_ts[1])
@@ -109,9 +109,20 @@ def make_problem(
     )
 
 
+def check_func(func: Any) -> None:
+    if not callable(func):
+        raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
+    if isinstance(func, nn.Sequential) and type(func).forward is nn.Sequential.forward:
+        raise TypeError(
+            "`func` is an nn.Sequential, which takes one argument, but it is called as func(t, y): put it into a "
+            "module whose forward(self, t, y) returns self.net(y), or write lambda t, y: net(y)"
+        )
+
+
 def check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
     if not isinstance(y0, Tensor | tuple):
-        raise TypeError(f"`y0` must be a torch.Tensor or a tuple of them, not {type(y0).__name__}")
+        hint = ": torch.tensor([1.0, ...])" if isinstance(y0, list | float | int) else ""
+        raise TypeError(f"`y0` must be a torch.Tensor or a tuple of them, not {type(y0).__name__}{hint}")
     parts = y0 if isinstance(y0, tuple) else (y0,)
     if not parts:
         raise ValueError("`y0` is an empty tuple: there is nothing to integrate")
@@ -161,7 +172,7 @@ def _check_marks(name: str, marks: Any, reverse: bool) -> tuple[float, ...]:
     if marks is None:
         return ()
     if not isinstance(marks, Tensor) or not marks.is_floating_point() or marks.dim() != 1:
-        raise TypeError(f"`{name}` must be a one-dimensional floating torch.Tensor of times")
+        raise TypeError(f"`{name}` must be a one-dimensional floating torch.Tensor of times: torch.tensor([...])")
     if not bool(torch.isfinite(marks.detach()).all()):
         raise ValueError(f"`{name}` holds nan or infinite values")
     if marks.requires_grad:
@@ -186,23 +197,24 @@ def _check_tolerance(name: str, tol: Any, structure: Structure, flat: Tensor) ->
         if len(parts) != len(structure.shapes):
             raise ValueError(f"`{name}` has {len(parts)} parts, but y0 is a tuple of {len(structure.shapes)} tensors")
         return torch.cat([
-            _spread(f"{name}[{i}]", part, shape, flat)
+            _spread(f"{name}[{i}]", part, shape, flat, structure, i)
             for i, (part, shape) in enumerate(zip(parts, structure.shapes, strict=True))
         ])  # fmt: skip
     if isinstance(tol, tuple | list):
         raise ValueError(f"`{name}` is a tuple of {len(tol)}, so y0 must be a tuple of as many tensors")
-    if isinstance(tol, Tensor) and tol.numel() != 1:
-        return _spread(name, tol, structure.shapes[0], flat)
+    if isinstance(tol, Tensor) and (tol.numel() != 1 or (present() is not None and tol.dim() > 0)):
+        return _spread(name, tol, structure.shapes[0], flat, structure, 0)
     return _number(name, tol)
 
 
-def _spread(name: str, tol: Any, shape: torch.Size, flat: Tensor) -> Tensor:
+def _spread(name: str, tol: Any, shape: torch.Size, flat: Tensor, structure: Structure, part: int) -> Tensor:
     """A tolerance for each component of one tensor."""
+    if is_dtensor(tol) and structure.shardings is not None:
+        tol = structure.shardings[part].local(tol)
     if not isinstance(tol, Tensor) or tol.numel() == 1:
         tol = torch.tensor(_number(name, tol))
     if tol.requires_grad:
         raise ValueError(f"`{name}` must not require a gradient")
-    tol = local_part(tol)
     if not bool(torch.isfinite(tol).all()) or bool((tol < 0).any()):
         raise ValueError(f"`{name}` must be finite and not negative")
     try:
@@ -223,6 +235,13 @@ def _number(name: str, tol: Any) -> float:
     return float(tol)
 
 
+def agreed_size(size: Any) -> Tensor:
+    """What the user's norm has given, as the solver wants it: the largest of all processes, so that they agree."""
+    own = torch.as_tensor(size.full_tensor() if is_dtensor(size) else size).detach().abs().reshape(1)
+    spread = present()
+    return own if spread is None else spread.most(torch.nan_to_num(own, nan=torch.inf))
+
+
 def _make_norm(norm: Callable[[Any], Any] | None, structure: Structure) -> Norm:
     """The user's norm on the user's structure; by default the RMS, of the worst part if the state is a tuple."""
     if norm is not None:
@@ -231,8 +250,7 @@ def _make_norm(norm: Callable[[Any], Any] | None, structure: Structure) -> Norm:
 
         def users(x: Tensor) -> Tensor:
             alias = x.view_as(x)  # by which `Spares` knows that the norm has kept it
-            size = norm(structure.restore(alias))
-            return torch.as_tensor(size.full_tensor() if is_dtensor(size) else size).abs().reshape(1)
+            return agreed_size(norm(structure.restore(alias)))
 
         return users
     if not structure.is_tuple:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .inner import ImplicitEquation, InnerResult, Solve
-from .norms import Norm, count
+from .norms import Norm, anywhere, count
 from .problem import Problem
 from .structure import Structure
 from .vector_field import Time, VectorField
@@ -121,7 +121,7 @@ def _tells(problem: Problem, y0: Tensor, components: Tensor) -> bool:
     t0, components = problem.ts[0], components.to(y0.device)
     here = problem.f(t0, y0)
     far = (problem.f(t0, y0.index_fill(-1, components, value)) for value in FAR)
-    return not all(torch.equal(torch.nan_to_num(there), torch.nan_to_num(here)) for there in far)
+    return any(anywhere(torch.nan_to_num(there) != torch.nan_to_num(here)) for there in far)
 
 
 def _checked(quadrature: Any, structure: Structure) -> set[int]:

@@ -158,7 +158,10 @@ class Recording:
     def __getattr__(self, name: str) -> int:
         if name in COUNTERS:
             return sum(getattr(stats, name) for stats in self.solves)
-        raise AttributeError(name)
+        known = ", ".join(COUNTERS)
+        raise AttributeError(
+            f"a Recording adds up {known}; it has no {name!r}: `.solves` has the statistics of each solve"
+        )
 
     def __repr__(self) -> str:
         return f"Recording({len(self.solves)} solves, " + ", ".join(f"{n}={getattr(self, n)}" for n in COUNTERS) + ")"
@@ -270,7 +273,7 @@ class Solution:
         return summarise(self)
 
     def plot(self, path: Any = None, axes: Any = None) -> Any:
-        """Draw the state over time and the steps that were taken, with `pip install 'proxode[plot]'`.
+        """Draw the state over time and the steps that were taken, with matplotlib.
 
         Args:
             path: a file to write the figure to, by its suffix (png, pdf, svg).

@@ -63,7 +63,7 @@ def _new_axes() -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("Solution.plot() needs matplotlib: pip install 'proxode[plot]'") from error
+        raise ModuleNotFoundError("Solution.plot() needs matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(8.0, 6.0), dpi=150, layout="constrained")
     upper, lower = figure.subplots(2, 1)
     return upper, lower
@@ -168,7 +168,8 @@ def _names(parts: Sequence[Tensor]) -> Iterator[tuple[str, int, bool]]:
 def _title(solution: Solved) -> str:
     stats = solution.stats
     rejected = f", {stats.n_rejected:,} rejected" if stats.n_rejected else ""
-    return f"{stats.steps.method}, {solution.status.name}: {stats.n_steps:,} steps{rejected}, {stats.nfe_forward:,} NFE"
+    steps = f"{stats.n_accepted:,} steps{rejected}"
+    return f"{stats.steps.method}, {solution.status.name}: {steps}, {stats.nfe_forward:,} NFE"
 
 
 # The steps

@@ -26,6 +26,7 @@ class Spread:
     groups: tuple[Any, ...]
     before: int  # unknowns of the processes before this one
     unknowns: int  # of them all
+    device: torch.device  # on which flags are sent
 
     @staticmethod
     def of(groups: tuple[Any, ...], own: int, device: torch.device) -> Spread:
@@ -37,7 +38,7 @@ class Spread:
             counts[rank] = unknowns
             dist.all_reduce(counts, group=group)
             before, unknowns = before + int(counts[:rank].sum()), int(counts.sum())
-        spread = Spread(groups, before, unknowns)
+        spread = Spread(groups, before, unknowns, device)
         if int(spread.most(torch.tensor(int(not own), device=device))):
             raise ValueError("`y0` has no elements in one of the processes: divide it over fewer")
         return spread

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from .rejections import where
 from .steps import Columns, Kind, Steps
 
 WIDTH = 13  # of the names in front
 LINE = 100  # characters after them
 STRETCHES = 8  # of time with one method that are listed
 REJECTED = 0.3  # part of the steps that are rejected, from which something is wrong
+RANDOM = 0.1  # part of them from which their length is not that of stability: f may be random
 FAILED = 0.3  # inner solves that fail, for each step
 FEW = 10  # steps, of which parts say nothing
 MANY = 200  # steps, from which it is worth to ask what limits them
@@ -165,10 +167,12 @@ def advice(solution: Solved) -> Iterator[str]:
     if solution.samples is not None:
         return
     if stats.n_steps >= FEW:
-        if solution.status.ok and stats.n_rejected > REJECTED * stats.n_steps:  # else the failure has a better reason
+        counts = solution.status.ok or solution.status.name == "MAX_STEPS"  # else the failure has a better reason
+        if counts and stats.n_rejected > REJECTED * stats.n_steps:
             yield (
-                f"{share(stats.n_rejected, stats.n_steps)} of the steps were rejected: f may jump (give the times as "
-                "`jump_t`), be random, or be rounded more coarsely than the tolerances ask for (float64, larger rtol)"
+                f"{share(stats.n_rejected, stats.n_steps)} of the steps were rejected{where(stats.steps)}: f may jump "
+                "(give the times as `jump_t`; if it jumps where the state crosses something, an event finds that), be "
+                "random (dropout), or be rounded more coarsely than the tolerances ask for (float64, larger rtol)"
             )
         if stats.n_inner_failed > FAILED * stats.n_steps:
             yield (
@@ -177,7 +181,8 @@ def advice(solution: Solved) -> Iterator[str]:
             )
     tried = stats.steps.columns()
     taken = tried.of(tried.accepted)
-    if not (stats.n_inner or stats.n_inner_failed) and len(taken.h) >= MANY:
+    smooth = stats.n_rejected <= RANDOM * stats.n_steps and stats.steps.method not in ("auto", "bdf")
+    if smooth and not (stats.n_inner or stats.n_inner_failed) and len(taken.h) >= MANY:
         yield from _limited_by_stability(solution, taken)
 
 
@@ -189,6 +194,11 @@ def _limited_by_stability(solution: Solved, taken: Columns) -> Iterator[str]:
     moved = movement(solution, taken)
     least = FINE * FINEST ** (1.0 / (max(names[code].order for code in taken.code.unique().tolist()) + 1))
     chosen = float(taken.h[:-1].max()) > 1.001 * float(taken.h[:-1].min())
+    if chosen and high <= EVEN * low and moved is None and solution.status.name == "MAX_STEPS":
+        yield (
+            f"the explicit steps are nearly of one length, {middle:.2g}: if the solution is smooth there, stability "
+            "limits them, not accuracy. Try method='auto' or 'bdf'"
+        )
     if chosen and high <= EVEN * low and moved is not None and moved < least:
         yield (
             f"the explicit steps are nearly of one length, {middle:.2g}, over which the solution moves by only "

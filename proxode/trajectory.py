@@ -15,6 +15,7 @@ from .interpolation import Interpolant, Pieces
 from .methods.base import Step
 from .problem import Problem
 from .solution import Failure, Solution, Status
+from .spread import over
 from .vector_field import Time, number
 
 
@@ -90,7 +91,8 @@ class Trajectory:
             times = torch.as_tensor(t, dtype=torch.float64)
             inner = times if problem.sign > 0 else -times
             points = inner.reshape(-1).unbind() if inner.requires_grad else inner.reshape(-1).tolist()
-            ys = torch.stack([pieces.evaluate(point) for point in points])
+            with over(problem.f.spread):
+                ys = torch.stack([pieces.evaluate(point) for point in points])
             return problem.structure.restore(ys, *times.shape)
 
         return evaluate

@@ -18,7 +18,7 @@ from .autocast import as_before, autocast_changed, autocast_state
 from .banded import Layout, layout_of
 from .compiled import Compiled, serves
 from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
-from .norms import anywhere, dot, rms_norm, two_norm
+from .norms import anywhere, dot, rms_norm, somewhere, two_norm
 from .reuse import Returned
 from .rough import rough_signs
 from .solution import Stats
@@ -173,7 +173,8 @@ class VectorField:
             self.stats.count("n_jvp")  # also where the attempt fails: f was called
             way = self._jvp_forward if self.ladder[0] == "forward" else self._jvp_double_backward
             product = way(t, y.detach(), v)
-            if product is not None and self._agrees(t, y, v, f0, product):
+            refused = somewhere(product is None)
+            if product is not None and not refused and self._agrees(t, y, v, f0, product):
                 return product
             self.ladder.pop(0)
         self.stats.count("n_jvp")
@@ -186,10 +187,9 @@ class VectorField:
             return True
         self.stats.count("n_jvp")
         off = two_norm(product - self.difference(t, y, v, f0))
-        if not bool(off <= AGREEMENT * two_norm(product)):
-            return False
-        self._agreed = self.ladder[0]
-        return True
+        if bool(off <= AGREEMENT * two_norm(product)):
+            self._agreed = self.ladder[0]
+        return self._agreed == self.ladder[0]
 
     def _jvp_forward(self, t: Time, y: Tensor, v: Tensor) -> Tensor | None:
         try:
@@ -213,14 +213,14 @@ class VectorField:
             return None
         return pushed.detach()
 
-    def difference(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None) -> Tensor:
-        """(f(y + e v) - f(y)) / e, with e for half the digits (Brown & Saad 1990)."""
+    def difference(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None, part: float = 1.0) -> Tensor:
+        """(f(y + e v) - f(y)) / e, with e for half the digits (Brown & Saad 1990), or a part of that."""
         if f0 is None:
             f0 = self(t, y)
         size = rms_norm(v)
         if not bool((size > 0).all()):
             size = torch.where(size > 0, size, torch.ones_like(size))
-        e = torch.finfo(y.dtype).eps ** 0.5 * (1.0 + rms_norm(y)) / size
+        e = part * torch.finfo(y.dtype).eps ** 0.5 * (1.0 + rms_norm(y)) / size
         with torch.no_grad():
             return (self.evaluate(t, (y + e * v).detach()).detach() - f0) / e
 

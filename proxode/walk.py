@@ -18,7 +18,7 @@ from .norms import all_finite, largest, tolerance_scale
 from .observers import Attempt
 from .problem import Problem
 from .recording import without_graph
-from .solution import Failure, Status
+from .solution import Failure, Stats, Status
 from .steps import Kind, Steps
 from .vector_field import Time, number
 
@@ -116,7 +116,7 @@ class Walk:
             given = t1 is self.stops[0] or t1 is until or not controller.retries
             failure = _cannot_step(stats.n_steps, self.max_steps, t, t1, given=given)
             if failure is not None:
-                return _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}")
+                return _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}{_unsolved(stats)}")
             if self.order is not None:
                 self.history = method.with_order(self.history, self.order)
             problem.notify("callback_step", t, y, t1)
@@ -294,9 +294,15 @@ def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tens
         return _located(Status.NON_FINITE, problem, t0, t1, f"method {method.name}, {_largest(y0)} before the step")
     detail = (
         f"method {method.name}, inner solver {inner.solver} after {inner.iterations} iterations: "
-        f"last residual {inner.size:.3g}, tolerance {inner.tol:.3g}, {_largest(y0)} before the step"
+        f"smallest residual {inner.size:.3g}, tolerance {inner.tol:.3g}, {_largest(y0)} before the step"
     )
     return _located(inner.status, problem, t0, t1, detail)
+
+
+def _unsolved(stats: Stats) -> str:
+    """A word about the inner solver, where it may be what is wrong."""
+    failed = stats.n_inner_failed
+    return f", {failed:,} inner solves failed: look at `inner` first" if failed > 0.3 * stats.n_steps else ""
 
 
 def _largest(y: Tensor) -> str:

@@ -231,6 +231,58 @@ def other_layouts() -> dict[str, Any]:
 
 
 @case
+def corners() -> dict[str, Any]:
+    """Where a process could decide by itself: parts that differ in what they depend on, in size, in the user's norm."""
+    found: dict[str, Any] = {}
+    alone = rank() == 0
+    y = torch.linspace(0.5, 1.0, 3 if alone else 1, dtype=torch.float64)
+    options: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-7, "group": dist.group.WORLD}
+
+    def inert(t: Tensor, x: Tensor) -> Tensor:
+        """Only the first process's part moves by itself."""
+        return -x * x if alone else torch.ones_like(x)
+
+    for method, inner in (("bdf", "auto"), ("dopri5", "auto"), ("bdf", "newton_krylov")):
+        y0 = y.clone().requires_grad_()
+        out = proxode.solve(inert, y0, 0.0, 1.0, method=method, inner=inner, **options).ys[-1]
+        out.sum().backward()
+        exact, slope = (y / (1 + y), (1 + y) ** -2) if alone else (y + 1, torch.ones_like(y))
+        found[f"inert {method} {inner}"] = max(off(out, exact), off(y0.grad, slope))
+    tolerance = torch.full_like(y, 1e-7)
+    exact = y * torch.exp(-torch.ones_like(y))
+    found["tolerance"] = off(
+        proxode.solve(lambda t, x: -x, y, 0.0, 1.0, method="bdf", **{**options, "atol": tolerance}).ys[-1], exact
+    )
+    with proxode.record() as stats:
+        worst = {**options, "norm": lambda x: x.abs().max()}
+        out = proxode.solve(lambda t, x: -x, y, 0.0, 1.0, method="dopri5", **worst).ys[-1]
+    found["norm"], found["norm steps"] = off(out, exact), stats.n_steps
+    stiff = proxode.solve(
+        lambda t, x: -(1.0 if alone else 1e4) * x, y, 0.0, 1.0, method="crank_nicolson", step_size=0.1, dense=True,
+        save_at=torch.tensor([0.05, 1.0], dtype=torch.float64), **options,
+    )  # fmt: skip
+    found["dense"] = float((stiff.evaluate(0.05) - stiff.ys[0]).abs().max())
+    return found
+
+
+@case
+def robertson_cells() -> dict[str, Any]:
+    """Strongly nonlinear at the start, where a difference says little: not to be refused."""
+    y0 = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64).repeat(2, 1).requires_grad_()
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        a, b, c = y.unbind(-1)
+        first, third = -0.04 * a + 1e4 * b * c, 3e7 * b * b
+        return torch.stack([first, -first - third, third], -1)
+
+    settings: dict[str, Any] = {"method": "bdf", "inner": "newton_krylov", "rtol": 1e-4, "atol": 1e-8}
+    out = proxode.solve(f, y0, 0.0, 10.0, group=dist.group.WORLD, **settings).ys[-1]
+    out[:, 0].sum().backward()
+    mass = float((out.sum(-1) - 1).abs().max())
+    return {"mass": mass, "a": float(out[0, 0]), "gradient": bool(torch.isfinite(y0.grad).all())}
+
+
+@case
 def halos() -> dict[str, Any]:
     """The rows around a part, and `<H x, w> = <x, H^T w>` over all processes, for every kind of end."""
     found, size = {}, dist.get_world_size()
@@ -269,6 +321,20 @@ def refusals() -> dict[str, str]:
         parts[rank()] = u.to_local()
         return DTensor.from_local(-3.0 * torch.stack(parts).sum(0), mesh, u.placements)
 
+    own = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+
+    def mean(t: Tensor, u: Tensor) -> Tensor:
+        """What is lost is a small part of the products with most directions."""
+        parts = [torch.empty_like(u) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, u.detach())
+        return -u + torch.stack(parts).mean(0)
+
+    def summed_later(t: Tensor, u: Tensor) -> Tensor:
+        """Its collective has no weight at the first time."""
+        total = u.sum().detach().clone()
+        dist.all_reduce(total)
+        return -u + t * (total + u.sum() - u.sum().detach())
+
     attempts: dict[str, Callable[[], Any]] = {
         "newton": lambda: proxode.solve(f, y0, 0.0, 1.0, method="bdf", inner="newton"),
         "event": lambda: proxode.solve(f, y0, 0.0, 1.0, event=lambda t, u: t - 0.5),
@@ -281,6 +347,14 @@ def refusals() -> dict[str, str]:
         "no group": lambda: proxode.solve(lambda t, u: -u, start(6), 0.0, 1.0, group="all"),
         "gradient": lambda: proxode.solve(gathers, y0.clone().requires_grad_(), 0.0, 1.0, method="bdf"),
         "nan": lambda: proxode.solve(f, y0 * (torch.nan if rank() else 1.0), 0.0, 1.0),
+        "mean": lambda: proxode.solve(mean, start(60).requires_grad_(), 0.0, 1.0, group=dist.group.WORLD),
+        "later": lambda: proxode.solve(summed_later, start(6).requires_grad_(), 0.0, 1.0, group=dist.group.WORLD),
+        "different": lambda: proxode.solve(
+            lambda t, u: -u * (own if rank() else 1.0), start(6), 0.0, 1.0, method="bdf", group=dist.group.WORLD
+        ),
+        "lost": lambda: proxode.solve(
+            fully_shard(Decay(), mesh=mesh), samples()[0], 0.0, 1.0, method="bdf", group=dist.group.WORLD
+        ),
         "empty": lambda: proxode.solve(lambda t, u: -u, start(6)[rank() * 6 :], 0.0, 1.0, group=dist.group.WORLD),
         "halo": lambda: halo(start(2), width=3),
     }

@@ -20,6 +20,7 @@ PICTURES = {"analysis/picture.py", "analysis/diagnosis.py"}  # matplotlib, and t
 
 LAYERS = (
     ("steps",),
+    ("rejections",),
     ("summary",),
     ("solution_plot",),
     ("_version", "autocast", "recording", "reuse", "roots", "solution", "spares", "sparse", "spread"),

@@ -129,7 +129,7 @@ def test_it_is_copied_saved_and_shown() -> None:
 def test_what_is_wrong_is_said_at_once() -> None:
     with pytest.raises(TypeError, match="`func` must be callable"):
         NeuralODE(3.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="unknown options toleranec; known are"):
+    with pytest.raises(TypeError, match="unknown options: 'toleranec'"):
         NeuralODE(Linear(), toleranec=1)
     with pytest.raises(ValueError, match="method"):
         NeuralODE(Linear(), method="dopri6")

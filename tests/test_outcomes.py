@@ -48,7 +48,7 @@ def test_an_inner_solve_that_fails_is_an_error_that_names_everything(
     assert error.status is status
     assert error.t == 0.0
     assert "t = 0," in message and "step 1 of size 0.25" in message
-    assert f"inner solver {inner}" in message and "last residual" in message and "tolerance" in message
+    assert f"inner solver {inner}" in message and "smallest residual" in message and "tolerance" in message
     assert "What to try" in message and advice in message
     assert error.solution.stats.n_inner_failed == 1
     assert torch.equal(error.solution.ts, T[:1])

@@ -87,7 +87,7 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> N
     command = [sys.executable, "-m", "proxode", "--version"]
     done = subprocess.run(command, env=here, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.strip() == "the proxode command needs typer: pip install 'proxode[cli,plot]'"
+    assert done.stderr.strip() == "the proxode command needs typer: pip install typer rich matplotlib"
 
 
 # The files around it

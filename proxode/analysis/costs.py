@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..gradients.direct_systems import SMALL as DENSE_BACKWARD
+from .probes import SAME
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -28,7 +29,9 @@ class Cost:
 
 
 def costs(d: Diagnosis) -> tuple[Cost, ...]:
-    """Of the solve that was made, and of dopri5 if that is another."""
+    """Of the solve that was made, and of dopri5 if that is another; of a random f nothing is worth telling."""
+    if d.randomness > SAME:
+        return ()
     found = [Cost("auto", float(d.nfe_solve), backward(d), MEASURED if d.ok else f"{MEASURED}, up to its failure")]
     explicit = 6 * d.stability_steps
     if d.path.shares.get("dopri5", 0) < d.steps:

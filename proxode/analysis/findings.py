@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..rejections import where
+from ..solution import Status
 from .probes import SAME
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
 
 DISAGREES = 0.05  # relative difference of a product and a difference quotient that is worth a word
+REJECTED, FEW = 0.3, 10  # part of the steps that are rejected from which something is wrong, and steps to say so
 GROWTH = 6.0  # orders of magnitude by which errors may grow forwards
 SPREAD = 10.0  # largest over least gain of samples from where steps of their own pay
 UNSETTLED = 0.02  # of the radius: movement of the rim of Ritz values over the last products
@@ -23,7 +26,15 @@ def find(d: Diagnosis) -> Iterator[str]:
 
 
 def _about_the_solve(d: Diagnosis) -> Iterator[str]:
-    if d.path.failure is not None:
+    stats, failure = d.path.stats, d.path.failure
+    slow = failure is None or failure.status is Status.MAX_STEPS  # else it has a better reason
+    if slow and d.randomness <= SAME and stats.n_steps >= FEW and stats.n_rejected > REJECTED * stats.n_steps:
+        yield (
+            f"{stats.n_rejected:,} of {stats.n_steps:,} steps were rejected{where(stats.steps)}: f may jump there. "
+            "Give the times as `jump_t`; if it jumps where the state crosses something, find that by an event; or "
+            "make f smooth"
+        )
+    if d.path.failure is not None and d.randomness <= SAME:
         part = abs(d.reached - d.t0) / d.span
         yield (
             f"the solve failed at t = {d.reached:g} ({part:.0%} of the way), and what follows is about that part: "
@@ -32,7 +43,8 @@ def _about_the_solve(d: Diagnosis) -> Iterator[str]:
     if d.randomness > SAME:
         yield (
             f"f is random: two values at the same place differ by {d.randomness:.1e}. No error can be controlled and "
-            "no equation solved; put a module to eval() (dropout), or draw the noise once for a whole solve"
+            "no equation solved; put a module to eval() (dropout), or draw the noise once for a whole solve. What "
+            f"follows is of the first {d.steps:,} steps, and means little"
         )
     if not d.places:
         yield "nothing could be probed: f or its derivative is not finite where the solve begins"

@@ -31,7 +31,7 @@ def draw(d: Diagnosis, path: str | Path | None) -> Figure:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "a picture needs matplotlib: pip install 'proxode[plot]'", name=error.name
+            "a picture needs matplotlib: pip install matplotlib", name=error.name
         ) from None
     figure = Figure(figsize=(11.5, 4.9), dpi=150)
     figure.subplots_adjust(left=0.075, right=0.985, bottom=0.26, top=0.88, wspace=0.2)

@@ -21,7 +21,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray[Any, A
     try:
         import numpy as np
     except ImportError:
-        raise ImportError("npz files are read with numpy: pip install 'proxode[data]'") from None
+        raise ImportError("npz files are read with numpy: pip install numpy") from None
     try:
         if not zipfile.is_zipfile(path):
             raise ValueError("it is not an npz file")

@@ -71,7 +71,7 @@ class AdjointField(VectorField):
     def jvp(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None = None) -> Tensor:
         return self.evaluate(t, v)
 
-    def difference(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None) -> Tensor:
+    def difference(self, t: Time, y: Tensor, v: Tensor, f0: Tensor | None, part: float = 1.0) -> Tensor:
         return self.evaluate(t, v)
 
     def jacobian(self, t: Time, y: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..loop import Plan, travel
 from ..norms import anywhere, largest, rms_norm
 from ..observers import Trip, observed
-from ..problem import Problem
+from ..problem import Problem, agreed_size
 from ..solution import SolverError, Stats, Status
 from ..spread import over
 from ..structure import Structure
@@ -175,7 +175,7 @@ class AdjointSolve:
 
             def users(x: Tensor) -> Tensor:
                 a, *q = structure.restore(x)
-                return torch.as_tensor(norm(self._augmented(zero, a, q))).abs().reshape(1)
+                return agreed_size(norm(self._augmented(zero, a, q)))
 
             return users
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ..norms import somewhere
 from ..vector_field import Time, VectorField, number
 
 Made = WeakValueDictionary[int, Tensor]
@@ -58,7 +59,7 @@ def captured_by(f: VectorField, t: Time, y: Tensor) -> Captured:
             value = f.graph(time, here)
         inner = _replaceable(f, time, here, tuple(watch.outside.values()))
         reached = leaves_of([value], edges(inner))
-    if id(here) not in {id(leaf) for leaf in reached}:
+    if f.spread is None and id(here) not in {id(leaf) for leaf in reached}:  # else `check_transposed` tells
         _check_constant(f, time, y)
     own = [leaf for leaf in reached if id(leaf) in watch.made]
     leaves: dict[int, Tensor] = {}
@@ -71,7 +72,7 @@ def captured_by(f: VectorField, t: Time, y: Tensor) -> Captured:
 def _replaceable(f: VectorField, t: float, y: Tensor, inner: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Those of `inner` that f takes a substitute for. Some it hands on where no mode sees it, to an autograd.Function
     say: their gradient goes to the leaves behind them."""
-    if not inner:
+    if not somewhere(bool(inner)):
         return ()
     captured = Captured((), inner).isolated()
     with captured.substituted():
@@ -82,7 +83,7 @@ def _replaceable(f: VectorField, t: float, y: Tensor, inner: tuple[Tensor, ...])
 
 def check_seen(f: VectorField) -> None:
     """Raise if f was evaluated where autograd was recording, gave a value without a graph, and depends on y."""
-    if f.unseen is not None and torch.is_grad_enabled():
+    if f.spread is None and f.unseen is not None and torch.is_grad_enabled():
         _check_constant(f, *f.unseen)
 
 

@@ -1,38 +1,63 @@
-"""A check of what func does between processes: does its backward bring the gradient where it belongs?"""
+"""Checks of what func does between processes, before a solve whose gradient is recorded."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from ..norms import dot, two_norm
+from ..norms import all_finite, dot
 from ..problem import Problem
 from ..rough import rough_signs
-from ..vector_field import number
-from .captured import pull
+from ..spread import Spread
+from ..vector_field import VectorField, number
+from .captured import captured_by, pull
 
-AGREEMENT = 0.02  # relative, between the two sides
+AGREEMENT = 0.02  # relative, between a product from the left and one from the right
+RELIABLE = 0.1  # of that: agreement of two differences, without which they say nothing
+SHORTER = 0.1  # the second of them
 
 
 def check_transposed(problem: Problem) -> None:
-    """Raise unless `<u, J v> = <J^T u, v>` over all processes, J v by a difference and J^T u by autograd: a collective
-    that is not differentiable gives no error of its own, but a gradient without what went through it."""
-    f, t, y = problem.f, number(problem.ts[0]), problem.y0.detach()
+    """Raise unless all processes use as many tensors that want a gradient, and unless `<u, J v> = <J^T u, v>` over all
+    of them, J v by a difference and J^T u by autograd: a collective that is not differentiable gives no error of its
+    own, but a gradient without what went through it. It is asked at the first time and at the last."""
+    f, y = problem.f, problem.y0.detach()
     if f.spread is None or not torch.is_grad_enabled():
         return
-    u, v = rough_signs(y, 11), rough_signs(y, 12)
-    with torch.enable_grad():
-        here = y.clone().requires_grad_()
-        value = f.graph(t, here)
-    f.stats.count("n_vjp")
-    found = pull(value, (here,), u)[0] if value.requires_grad else None
-    pulled = torch.zeros_like(y) if found is None else found
-    f.stats.count("n_jvp")
-    pushed = f.difference(t, y, v, value.detach())
-    off = (dot(u, pushed) - dot(pulled, v)).abs()
-    size = two_norm(u) * two_norm(pushed) + two_norm(pulled) * two_norm(v)
-    if not bool(off <= AGREEMENT * size):
+    _check_same_tensors(f, f.spread, number(problem.ts[0]), problem.y0)
+    wrong = [_is_wrong(f, number(t), y) for t in (problem.ts[0], problem.ts[-1])]
+    if any(wrong):
         raise RuntimeError(
             "the backward of func is not the transpose of its forward over all processes, so gradients would be "
             "wrong: use collectives that autograd knows (proxode.distributed.halo, torch.distributed.nn.functional, "
             "operations on DTensors), or solve under torch.no_grad()"
         )
+
+
+def _check_same_tensors(f: VectorField, spread: Spread, t: float, y0: Tensor) -> None:
+    """Processes that pull different gradients would make different products, and wait for each other."""
+    found = captured_by(f, t, y0)
+    counts = torch.tensor([len(found.leaves), len(found.inner), int(y0.requires_grad)], device=y0.device)
+    if not torch.equal(spread.most(counts), -spread.most(-counts)):
+        raise ValueError(
+            f"the processes use different tensors that want a gradient ({len(found.all)} besides y0 in this one): let "
+            "func use the same ones in each, multiplied by zero where they have no part"
+        )
+
+
+def _is_wrong(f: VectorField, t: float, y: Tensor) -> bool:
+    """Is `<J v, J v> = <J^T J v, v>` wrong? Of two random directions most of what is lost could hide; not so here."""
+    v = rough_signs(y, 12) + 1.0  # smooth and rough: a sum over all, say, does not see signs
+    with torch.enable_grad():
+        here = y.clone().requires_grad_()
+        value = f.graph(t, here)
+    pushed, shorter = (f.difference(t, y, v, value.detach(), part=part) for part in (1.0, SHORTER))
+    f.stats.count("n_jvp", 2)
+    f.stats.count("n_vjp")
+    found = pull(value, (here,), pushed)[0] if value.requires_grad else None
+    pulled = torch.zeros_like(y) if found is None else found
+    if not all_finite(torch.cat([value.detach(), pulled, pushed, shorter])):
+        return False  # which the solve will say
+    size = dot(pushed, pushed)
+    steady = (dot(pushed, shorter) - size).abs() <= RELIABLE * AGREEMENT * size
+    return bool(steady) and not bool((dot(pulled, v) - size).abs() <= AGREEMENT * size)

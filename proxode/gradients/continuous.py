@@ -18,6 +18,7 @@ from torch import Tensor
 from ..interpolation import Pieces
 from ..loop import Plan, integrate, travel
 from ..problem import Problem
+from ..sharding import is_dtensor
 from ..solution import Solution
 from ..vector_field import number
 from .adjoint import Path
@@ -60,6 +61,10 @@ class Continuous(Gradient):
             )
         refuse_tangents("continuous")
         captured = self._wanted(captured_by(problem.f, problem.ts[0], problem.y0))
+        if any(map(is_dtensor, captured.all)):
+            raise NotImplementedError(
+                "gradient='continuous' with parameters that are DTensors is not available: use 'implicit'"
+            )
         with torch.no_grad():
             path, failure, trajectory = self._forward(problem, plan)
         times = {row: t for row, t in zip(path.rows, problem.ts, strict=False) if isinstance(t, Tensor)}

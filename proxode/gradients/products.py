@@ -30,5 +30,7 @@ class Products:
         """M_x^T v, and M_input^T v for each input."""
         wanted = self.inputs if inputs is None else inputs
         self.stats.count("n_vjp")
+        if not self.moved.requires_grad:  # in this process; in others it may
+            return torch.zeros_like(v), [None] * len(wanted)
         found = pull(self.moved, (self.x, *wanted), v)
         return torch.zeros_like(v) if found[0] is None else found[0], list(found[1:])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..interpolation import combine, lagrange_weights
 from ..linear import LinearResult, gmres
-from ..norms import all_finite, anywhere, count, dot, largest, two_norm
+from ..norms import all_finite, anywhere, count, dot, largest, somewhere, two_norm
 from ..solution import Failure, SolverError, Stats, Status
 from ..spread import Spread, present
 from ..vector_field import VectorField
@@ -78,7 +78,7 @@ class Transposed:
         """u with `u - M_x^T u = g`, and M_input^T u for each input."""
         if not all_finite(g):
             raise non_finite(at.user_t)
-        if not products.moved.requires_grad or not anywhere(g != 0):
+        if not somewhere(products.moved.requires_grad) or not anywhere(g != 0):
             return g, [None] * len(products.inputs)
         u = self.direct.solve(products, g) if self.direct.is_cheaper(g, self.cost) else None
         if u is not None:
@@ -123,9 +123,10 @@ class Transposed:
         """GMRES for `x - M_x^T x = r`, and M_input^T x. While few products are enough, each pulls the inputs along,
         and those of x are a combination of theirs; else x is multiplied once more."""
         parts: list[Sums] = []
+        pulls = somewhere(bool(products.inputs))
 
         def matvec(v: Tensor) -> Tensor:
-            if not (self.few and len(parts) < FEW and products.inputs):
+            if not (self.few and len(parts) < FEW and pulls):
                 return v - products.of_x(v)
             move, sums = products.of_all(v)
             parts.append(sums)
@@ -134,7 +135,7 @@ class Transposed:
         restart = max(40, min(200, MEMORY // max(count(r), 1)))
         solved = gmres(matvec, r, rtol=rtol, max_iters=MAX_ITERS, restart=restart)
         self.few = solved.iterations <= FEW
-        if not products.inputs:
+        if not pulls:
             return solved, []
         if solved.weights is None or len(parts) < solved.iterations:
             return solved, products.of_all(solved.x)[1]

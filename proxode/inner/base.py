@@ -59,11 +59,11 @@ class InnerSolver:
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> Any:
         """The state before the first step. r is the residual at z."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have init(self, equation, z, r, goal) -> state")
 
     def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: Any) -> tuple[Tensor, Any]:
         """The next point, given the residual r at z."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have step(self, equation, z, r, state) -> z, state")
 
     def iterate(self, z: Tensor, state: Any) -> Tensor:
         """The iterate that belongs to the point z which `step` proposed; they differ where z is a trial."""

@@ -27,6 +27,10 @@ METHODS: dict[str, Method] = {
 }
 
 AUTO = "auto"
+ELSEWHERE = {  # names of torchdiffeq that are not there
+    "fehlberg2": "'adaptive_heun'", "heun3": "'rk4' or 'heun2'", "explicit_adams": "'dopri5' or 'auto'",
+    "implicit_adams": "'bdf' or 'auto'", "fixed_adams": "'rk4'", "scipy_solver": "'bdf', 'dopri5' or 'auto'",
+}  # fmt: skip
 
 
 def method_of(method: str | Method | None) -> Method:
@@ -38,7 +42,8 @@ def method_of(method: str | Method | None) -> Method:
     if not isinstance(method, str):
         raise TypeError(f"`method` must be a name or a Method, not {type(method).__name__}")
     if method not in METHODS:
-        raise ValueError(f"unknown `method` {method!r}; known are: {', '.join(METHODS)}")
+        other = f" (take {ELSEWHERE[method]} in its place)" if method in ELSEWHERE else ""
+        raise ValueError(f"unknown `method` {method!r}{other}; known are: {', '.join(METHODS)}")
     return METHODS[method]
 
 

@@ -13,6 +13,8 @@ from ..configure import SOLVE_OPTIONS
 from ..gradients import Gradient
 from ..inner import InnerSolver
 from ..methods import Method, method_of
+from ..prepare import unknown_names
+from ..problem import check_func
 
 LAYER_OPTIONS = (*SOLVE_OPTIONS, "max_steps", "per_sample", "progress", "step_size")
 
@@ -41,13 +43,16 @@ class NeuralODE(nn.Module):
         gradient: str | Gradient = "implicit", rtol: Any = 1e-4, atol: Any = 1e-6, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__()
-        if not callable(func):
-            raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
+        check_func(func)
         unknown = sorted(set(options) - set(LAYER_OPTIONS))
         if unknown:
-            raise TypeError(f"unknown options {', '.join(unknown)}; known are: {', '.join(LAYER_OPTIONS)}")
-        if times is not None and (not isinstance(times, Tensor) or times.dim() != 1 or len(times) < 2):
-            raise TypeError("`times` must be a one-dimensional torch.Tensor of at least two times")
+            names = ("t1", "t0", "times", "method", "inner", "gradient", "rtol", "atol", *LAYER_OPTIONS)
+            raise TypeError(f"NeuralODE got unknown options: {unknown_names(unknown, names)}")
+        is_row = isinstance(times, Tensor) and times.dim() == 1 and len(times) > 1 and times.is_floating_point()
+        if times is not None and not is_row:
+            raise TypeError(
+                "`times` must be a one-dimensional floating torch.Tensor of at least two: torch.tensor([0.0, 1.0])"
+            )
         method_of(method)  # an unknown name is an error now, not in the first forward pass
         self.func = func
         self.t0, self.t1 = t0, t1

@@ -108,7 +108,7 @@ def missing(setting: dict[str, Any], data_dir: Path | None) -> str | None:
     if find_spec("torchdiffeq") is None:
         return MISSING
     if find_spec("numpy") is None:
-        return "graphs are in files of numpy, which is not installed: pip install 'proxode[data]'"
+        return "graphs are in files of numpy, which is not installed: pip install numpy"
     try:
         find(source_of(setting["graph"]).data_file, data_dir)
     except FileNotFoundError as error:

@@ -154,7 +154,7 @@ def _figures(experiment: Experiment, report: Report, folder: Path) -> str:
     try:
         pictures = draw(experiment, report, folder)
     except ModuleNotFoundError as error:
-        return f"<p class=warning>no picture without {escape(str(error.name))}: pip install 'proxode[plot]'</p>\n"
+        return f"<p class=warning>no picture without {escape(str(error.name))}: pip install matplotlib</p>\n"
     except UNREADABLE as error:
         return f"<p class=warning>no picture of these rows ({escape(f'{type(error).__name__}: {error}')})</p>\n"
     return "".join(

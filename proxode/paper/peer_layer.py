@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-MISSING = "torchdiffeq, which is compared with, is not installed: pip install 'proxode[bench]'"
+MISSING = "torchdiffeq, which is compared with, is not installed: pip install torchdiffeq"
 
 
 class TooManyCalls(RuntimeError):

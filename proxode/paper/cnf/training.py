@@ -27,7 +27,7 @@ def train(source: Source, label: str, given: dict[str, Any], seed: int, watch: W
     solver = SOLVERS[label]
     row: Row = {"group": solver.group, "what": solver.what, "unit": source.unit}
     if solver.adjoint is not None and find_spec("torchdiffeq") is None:
-        return row | _summary([], "MISSING", "torchdiffeq is not installed: pip install 'proxode[bench]'")
+        return row | _summary([], "MISSING", "torchdiffeq is not installed: pip install torchdiffeq")
     torch.manual_seed(seed)
     flow, counter = solver.build(source.flow)
     judge = Judge(source, given["held_out"], seed)

@@ -73,7 +73,7 @@ class Gradient(ABC):
     def missing(self) -> str | None:
         if self.needs is None or find_spec(self.needs) is not None:
             return None
-        return f"{self.needs} is not installed: pip install 'proxode[bench]'"
+        return f"{self.needs} is not installed: pip install {self.needs}"
 
     def prepare(self, parameters: Parameters) -> None:  # noqa: B027
         pass
