@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..norms import all_finite, dot
+from ..norms import all_finite, dot, two_norm
 from ..problem import Problem
 from ..rough import rough_signs
 from ..spread import Spread
@@ -46,18 +46,21 @@ def _check_same_tensors(f: VectorField, spread: Spread, t: float, y0: Tensor) ->
 
 
 def _is_wrong(f: VectorField, t: float, y: Tensor) -> bool:
-    """Is `<J v, J v> = <J^T J v, v>` wrong? Of two random directions most of what is lost could hide; not so here."""
-    v = rough_signs(y, 12) + 1.0  # smooth and rough: a sum over all, say, does not see signs
+    """Is `<u, J v> = <J^T u, v>` wrong? What is lost must not hide: the directions are smooth and rough (a sum over all
+    does not see signs), and u is near J v too (of two directions that have nothing in common products are small)."""
+    w, v = rough_signs(y, 11) + 1.0, rough_signs(y, 12) + 1.0
     with torch.enable_grad():
         here = y.clone().requires_grad_()
         value = f.graph(t, here)
     pushed, shorter = (f.difference(t, y, v, value.detach(), part=part) for part in (1.0, SHORTER))
     f.stats.count("n_jvp", 2)
     f.stats.count("n_vjp")
-    found = pull(value, (here,), pushed)[0] if value.requires_grad else None
+    length = two_norm(pushed)
+    u = pushed + length / two_norm(w) * w
+    found = pull(value, (here,), u)[0] if value.requires_grad else None
     pulled = torch.zeros_like(y) if found is None else found
     if not all_finite(torch.cat([value.detach(), pulled, pushed, shorter])):
         return False  # which the solve will say
-    size = dot(pushed, pushed)
-    steady = (dot(pushed, shorter) - size).abs() <= RELIABLE * AGREEMENT * size
-    return bool(steady) and not bool((dot(pulled, v) - size).abs() <= AGREEMENT * size)
+    size = two_norm(u) * length
+    steady = (dot(u, pushed) - dot(u, shorter)).abs() <= RELIABLE * AGREEMENT * size
+    return bool(steady) and not bool((dot(u, pushed) - dot(pulled, v)).abs() <= AGREEMENT * size)
