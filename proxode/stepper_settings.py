@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .configure import SOLVE_OPTIONS
 from .gradients import Direct, Gradient, Implicit, gradient_of
 from .loop import Plan
 from .prepare import check_ends, check_limit, check_method, check_options, check_time, prepare
@@ -24,7 +25,7 @@ ARGUMENTS = ("t1", "method", "inner", "gradient", "rtol", "atol", "step_size", "
 def check_settings(caller: str, settings: dict[str, Any]) -> None:
     """Raise for what has no meaning. What depends on the state is checked when steps are prepared."""
     options = {name: value for name, value in settings.items() if name not in ARGUMENTS}
-    check_options(caller, options)
+    check_options(caller, options, (*ARGUMENTS, "throw", *SOLVE_OPTIONS))
     check_method(settings["method"], settings["step_size"], options)
     if not isinstance(gradient_of(settings["gradient"]), Implicit | Direct):
         raise ValueError(

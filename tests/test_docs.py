@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 import sys
 from pathlib import Path
@@ -48,8 +49,14 @@ def ran(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Names:
     monkeypatch.chdir(folder)
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)  # dataclasses look their module up
-    for code in blocks_of(page):
-        exec(compile(code, name_of(page), "exec"), module.__dict__)
+    logger, root = logging.getLogger("proxode"), logging.getLogger()
+    before = logger.level, list(root.handlers)
+    try:
+        for code in blocks_of(page):
+            exec(compile(code, name_of(page), "exec"), module.__dict__)
+    finally:  # what a page says to the log is not for other tests
+        logger.setLevel(before[0])
+        root.handlers[:] = before[1]
     return module.__dict__
 
 

@@ -167,7 +167,7 @@ def test_record_counts_steps() -> None:
 
 
 BAD = {
-    "unknown option": ({"speed": 3}, TypeError, "unknown options speed"),
+    "unknown option": ({"speed": 3}, TypeError, "unknown options: 'speed'"),
     "unknown method": ({"method": "rk5"}, ValueError, "unknown `method`"),
     "no steps": ({"method": "rk4"}, ValueError, "give `step_size`"),
     "checkpoint": ({"gradient": "checkpoint"}, ValueError, "never has"),

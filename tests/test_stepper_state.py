@@ -132,7 +132,7 @@ def test_settings_are_saved_and_objects_asked_for_again() -> None:
         Stepper.resume(van_der_pol, state)
     with pytest.raises(ValueError, match="saved by method 'bdf3'"):
         Stepper.resume(van_der_pol, state, method="bdf4", norm=None)
-    with pytest.raises(TypeError, match="unknown options t0"):
+    with pytest.raises(TypeError, match="unknown options: 't0'"):
         Stepper.resume(van_der_pol, state, method=method, norm=None, t0=1.0)
     with pytest.raises(ValueError, match="not the state of a Stepper"):
         Stepper.resume(van_der_pol, {})
