@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 DATA ?= data
 
-.PHONY: demo test lint types docs pages dist smoke import-time results bench bench-compiled bench-gradients bench-adaptive clean
+.PHONY: demo test test-distributed lint types docs pages dist smoke import-time results bench bench-compiled bench-gradients bench-adaptive clean
 
 demo: $(STAMP)
 	$(BIN)/proxode reproduce all --quick --out demo $(if $(wildcard $(DATA)),--data-dir $(DATA))
@@ -14,6 +14,11 @@ demo: $(STAMP)
 # Two workers with one thread each: more threads would only fight over the cores.
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+# The tests over several processes, many times in a row: what depends on who comes first shows.
+COUNT ?= 20
+test-distributed: $(STAMP)
+	for i in $$(seq $(COUNT)); do OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/test_distributed.py || exit 1; done
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
