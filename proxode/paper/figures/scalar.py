@@ -16,7 +16,7 @@ SMALLEST = 1e-17
 
 def draw(report: Report, folder: Path) -> list[Picture]:
     figure = Figure(figsize=(11, 7.4), dpi=150)
-    figure.subplots_adjust(left=0.07, right=0.82, bottom=0.07, top=0.94, wspace=0.24, hspace=0.36)
+    figure.subplots_adjust(left=0.07, right=0.81, bottom=0.07, top=0.94, wspace=0.24, hspace=0.36)
     panels = figure.subplots(2, 2)
     for (left, right), problem in zip(panels, ("growing", "damped"), strict=True):
         rows = [row for row in report["rows"] if row["problem"] == problem]
@@ -29,7 +29,7 @@ def draw(report: Report, folder: Path) -> list[Picture]:
                 right.plot(row["times"][1:], _seen(row["distances"]), **style)
                 right.plot(row["times"][1:], bounds(row)[0][1:], ":", color=style["color"], lw=1.0)
         right.plot([], [], ":", color=GREY, label="bound: residual times\nsum of 1/C^j")
-    side_legend(figure, labelled(*panels.flat), 0.83)
+    side_legend(figure, labelled(*panels.flat), 0.815)
     save(figure, folder, "scalar")
     return [
         Picture(
