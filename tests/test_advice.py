@@ -1,0 +1,94 @@
+"""What is said to somebody whose solve is slow or who has misspelt a name, where it is easy to say something wrong."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import proxode
+from proxode.analysis import diagnose
+from proxode.rejections import crowds
+
+FINE = torch.linspace(0, 10, 50, dtype=torch.float64)
+ONE = torch.ones(1, dtype=torch.float64)
+
+
+def square_wave(t: Tensor, y: Tensor) -> Tensor:
+    return torch.sign(torch.sin(t)) - y
+
+
+def test_steps_that_a_jump_rejects_are_told_with_its_times() -> None:
+    solution = proxode.solve(square_wave, ONE, 0.5, 10.0, save_at=FINE[3:], rtol=1e-6, atol=1e-8)
+    found = sorted(t for t, _ in crowds(solution.stats.steps))
+    assert len(found) == 3
+    assert all(abs(t - k * math.pi) < 0.01 for k, t in enumerate(found, 1))
+    assert "near t = 3.1415" in solution.summary() and "jump_t" in solution.summary()
+    assert any("near t = 3.1415" in finding for finding in diagnose(square_wave, ONE, 0.5, 10.0).findings)
+    told = proxode.solve(
+        square_wave, ONE, 0.5, 10.0, rtol=1e-6, atol=1e-8,
+        jump_t=torch.tensor([math.pi, 2 * math.pi, 3 * math.pi], dtype=torch.float64),
+    )  # fmt: skip
+    assert told.stats.n_rejected < 0.3 * solution.stats.n_rejected  # and the advice is good
+
+
+def test_a_smooth_solve_has_no_crowds() -> None:
+    solution = proxode.solve(lambda t, y: torch.cos(t) - y, ONE, 0.0, 10.0, save_at=FINE)
+    assert crowds(solution.stats.steps) == [] and "advice" not in solution.summary()
+
+
+def test_dropout_is_not_taken_for_stiffness() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 3)).double()
+    y0, times = torch.randn(3, dtype=torch.float64), torch.linspace(0, 0.3, 40, dtype=torch.float64)
+    with torch.no_grad():
+        solution = proxode.solve(lambda t, y: net(y), y0, 0.0, 0.3, save_at=times, max_steps=2_000, throw=False)
+        found = diagnose(lambda t, y: net(y), y0, 0.0, 0.3)
+    assert "stability" not in solution.summary() and "Try method='auto'" not in solution.summary()
+    assert "f is random" in found.findings[0] and "max_num_steps" not in str(found) and not found.advice.costs
+
+
+def test_an_explicit_method_that_stability_stops_is_told_of_others() -> None:
+    with torch.no_grad():
+        stopped = proxode.solve(
+            lambda t, y: -1e5 * (y - torch.cos(t)), ONE, 0.0, 10.0, method="dopri5", max_steps=2_000, throw=False
+        )
+    assert stopped.status is proxode.Status.MAX_STEPS
+    assert "Try method='auto' or 'bdf'" in stopped.summary()
+
+
+def test_an_inner_solver_that_fails_all_the_time_is_named_when_the_steps_run_out() -> None:
+    with torch.no_grad(), pytest.raises(proxode.SolverError, match="inner solves failed: look at `inner` first"):
+        proxode.solve(
+            lambda t, y: 1000 * (torch.cos(t) - y**3), torch.full((300,), 2.0, dtype=torch.float64), 0.0, 10.0,
+            method="bdf", inner="gd", inner_lr=5.0, max_steps=300,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda f: proxode.solve(f, ONE, 0.0, 1.0, step_sise=0.1), "did you mean 'step_size'"),
+        (lambda f: proxode.solve(f, ONE, 0.0, 1.0, options={"step_size": 0.1}), "takes options as keywords"),
+        (lambda f: proxode.Stepper(f, ONE, 0.0, methode="bdf"), "did you mean 'method'"),
+        (lambda f: proxode.nn.NeuralODE(f, 1.0, rtoll=1e-3), "did you mean 'rtol'"),
+        (lambda f: proxode.solve(nn.Sequential(nn.Linear(1, 1)), ONE, 0.0, 1.0), r"forward\(self, t, y\)"),
+        (lambda f: proxode.nn.NeuralODE(nn.Sequential(nn.Linear(1, 1)), 1.0), r"forward\(self, t, y\)"),
+        (lambda f: proxode.nn.NeuralODE(f, times=torch.arange(3)), "`times` must be a one-dimensional floating"),
+        (lambda f: proxode.solve(f, [1.0], 0.0, 1.0), r"torch.tensor\(\[1.0"),
+        (lambda f: proxode.record().__enter__().switches, r"`\.solves` has the statistics of each solve"),
+        (lambda f: proxode.odeint(f, ONE, FINE, method="heun3"), "take 'rk4' or 'heun2' in its place"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(call, says: str) -> None:  # type: ignore[no-untyped-def]
+    import proxode.nn  # noqa: F401
+
+    with pytest.raises((TypeError, ValueError, AttributeError), match=says):
+        call(lambda t, y: -y)
+
+
+def test_an_option_of_solve_at_the_other_door_is_told_as_such() -> None:
+    with pytest.warns(UserWarning, match="'per_sample' \\(of `proxode.solve` only\\)"):
+        proxode.odeint(lambda t, y: -y, ONE, FINE, options={"per_sample": True})
