@@ -36,4 +36,4 @@ def where(steps: Steps) -> str:
         return ""
     times = sorted(t for t, _ in found[:PLACES])
     more = f" and {len(found) - PLACES} more places" if len(found) > PLACES else ""
-    return f", most of them near t = {', '.join(f'{t:.6g}' for t in times)}{more}"
+    return f", most of them near t = {', '.join(f'{t:.4g}' for t in times)}{more}"
