@@ -13,7 +13,7 @@ PLACES = 4  # that are named
 
 def crowds(steps: Steps) -> list[tuple[float, int]]:
     """The times near which several steps were rejected, and how many there, the largest crowds first. A step that
-    crosses a jump is rejected until it ends before it, so the time is that of the last of them."""
+    crosses a jump is rejected until it ends before it or is short, so the time is where the last of them began."""
     tried = steps.columns()
     refused = tried.of(~tried.accepted)
     if not len(refused.t0):
@@ -24,7 +24,7 @@ def crowds(steps: Steps) -> list[tuple[float, int]]:
     groups = new.cumsum(0) - 1
     counts = torch.bincount(groups)
     last = [int((groups == i).nonzero()[-1]) for i in range(len(counts))]
-    found = [(float(refused.t1[i]), int(count)) for i, count in zip(last, counts, strict=True) if count >= CROWD]
+    found = [(float(refused.t0[i]), int(count)) for i, count in zip(last, counts, strict=True) if count >= CROWD]
     return sorted(found, key=lambda crowd: -crowd[1])
 
 
