@@ -43,6 +43,11 @@ class Spread:
             raise ValueError("`y0` has no elements in one of the processes: divide it over fewer")
         return spread
 
+    @property
+    def place(self) -> int:
+        """Of this process among the others: neighbours on a mesh have even and odd ones."""
+        return sum(dist.get_rank(group) for group in self.groups)
+
     def total(self, x: Tensor) -> Tensor:
         return self._reduced(x, dist.ReduceOp.SUM)
 

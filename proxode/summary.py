@@ -194,10 +194,10 @@ def _limited_by_stability(solution: Solved, taken: Columns) -> Iterator[str]:
     moved = movement(solution, taken)
     least = FINE * FINEST ** (1.0 / (max(names[code].order for code in taken.code.unique().tolist()) + 1))
     chosen = float(taken.h[:-1].max()) > 1.001 * float(taken.h[:-1].min())
-    if chosen and high <= EVEN * low and moved is None and solution.status.name == "MAX_STEPS":
+    if chosen and high <= EVEN * low and moved is None:
         yield (
-            f"the explicit steps are nearly of one length, {middle:.2g}: if the solution is smooth there, stability "
-            "limits them, not accuracy. Try method='auto' or 'bdf'"
+            f"the explicit steps are nearly of one length, {middle:.2g}: if the solution hardly moves over one of "
+            "them, stability limits them, not accuracy. Try method='auto' or 'bdf'"
         )
     if chosen and high <= EVEN * low and moved is not None and moved < least:
         yield (

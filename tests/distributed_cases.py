@@ -329,6 +329,12 @@ def refusals() -> dict[str, str]:
         dist.all_gather(parts, u.detach())
         return -u + torch.stack(parts).mean(0)
 
+    def hidden(t: Tensor, u: Tensor) -> Tensor:
+        """A small sum over all, beside a stiff part of each."""
+        total = u.sum().detach().clone()
+        dist.all_reduce(total)
+        return -1e4 * u**3 + 0.1 * (total + u.sum() - u.sum().detach())
+
     def summed_later(t: Tensor, u: Tensor) -> Tensor:
         """Its collective has no weight at the first time."""
         total = u.sum().detach().clone()
@@ -348,6 +354,7 @@ def refusals() -> dict[str, str]:
         "gradient": lambda: proxode.solve(gathers, y0.clone().requires_grad_(), 0.0, 1.0, method="bdf"),
         "nan": lambda: proxode.solve(f, y0 * (torch.nan if rank() else 1.0), 0.0, 1.0),
         "mean": lambda: proxode.solve(mean, start(60).requires_grad_(), 0.0, 1.0, group=dist.group.WORLD),
+        "hidden": lambda: proxode.solve(hidden, start(6).requires_grad_(), 0.0, 1.0, group=dist.group.WORLD),
         "later": lambda: proxode.solve(summed_later, start(6).requires_grad_(), 0.0, 1.0, group=dist.group.WORLD),
         "different": lambda: proxode.solve(
             lambda t, u: -u * (own if rank() else 1.0), start(6), 0.0, 1.0, method="bdf", group=dist.group.WORLD

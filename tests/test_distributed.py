@@ -78,7 +78,7 @@ def check_divided(found: list[dict[str, Any]]) -> None:
     for name, row in found[0].items():
         steps, alone = row["steps"]
         assert steps == alone, name
-        assert row["nfe"][0] - row["nfe"][1] <= 13 or "direct" in name, name  # the checks of what func communicates
+        assert row["nfe"][0] - row["nfe"][1] <= 25 or "direct" in name, name  # the checks of what func communicates
         assert row["ys"] < 1e-11, name
         bound = 1e-2 if "direct" in name else 1e-8  # iterations are recorded until rtol is reached
         assert max(row["y0"], row["k"]) < bound, name
@@ -139,6 +139,7 @@ def test_a_halo_is_what_padding_the_whole_would_give_and_its_backward_the_transp
         ("group", "`group` is for plain tensors"),
         ("no group", "`group` must be a torch.distributed.ProcessGroup"),
         ("gradient", "the backward of func is not the transpose of its forward"),
+        ("hidden", "the backward of func is not the transpose of its forward"),
         ("later", "the backward of func is not the transpose of its forward"),
         ("different", "the processes use different tensors that want a gradient"),
         ("lost", "would get no gradient by this method"),

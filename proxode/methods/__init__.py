@@ -29,7 +29,7 @@ METHODS: dict[str, Method] = {
 AUTO = "auto"
 ELSEWHERE = {  # names of torchdiffeq that are not there
     "fehlberg2": "'adaptive_heun'", "heun3": "'rk4' or 'heun2'", "explicit_adams": "'dopri5' or 'auto'",
-    "implicit_adams": "'bdf' or 'auto'", "fixed_adams": "'rk4'", "scipy_solver": "'bdf', 'dopri5' or 'auto'",
+    "implicit_adams": "'dopri5' or 'auto'", "fixed_adams": "'rk4'", "scipy_solver": "'bdf', 'dopri5' or 'auto'",
 }  # fmt: skip
 
 
