@@ -68,7 +68,7 @@ def halo(x: Tensor, group: Any = None, *, dim: int = 0, width: int = 1, ends: st
         raise ValueError(
             f"`width` = {width} is more than the {x.shape[dim]} rows of this process: divide over fewer"
         )
-    out: Tensor = Extend.apply(x, Border(group, dim, width, ends))  # type: ignore[no-untyped-call]
+    out: Tensor = Exchange.apply(x, Border(group, dim, width, ends), False)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -157,33 +157,18 @@ class Border:
         return dist.P2POp(kind, x, dist.get_global_rank(group, rank), group)
 
 
-class Extend(torch.autograd.Function):
-    """Linear: its derivative is itself, and its transpose is `Fold`."""
+class Exchange(torch.autograd.Function):
+    """To extend is linear: its derivative is itself, and its transpose to fold, whose transpose is to extend."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, border: Border) -> Tensor:
-        ctx.border = border
-        return border.extended(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return Fold.apply(grads[0], ctx.border), None  # type: ignore[no-untyped-call]
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        return ctx.border.extended(tangents[0])
-
-
-class Fold(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, border: Border) -> Tensor:
-        ctx.border = border
-        return border.folded(x)
+    def forward(ctx: Any, x: Tensor, border: Border, fold: bool) -> Tensor:
+        ctx.border, ctx.fold = border, fold
+        return border.folded(x) if fold else border.extended(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return Extend.apply(grads[0], ctx.border), None  # type: ignore[no-untyped-call]
+        return Exchange.apply(grads[0], ctx.border, not ctx.fold), None, None  # type: ignore[no-untyped-call]
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return ctx.border.folded(tangents[0])
+        return ctx.border.folded(tangents[0]) if ctx.fold else ctx.border.extended(tangents[0])

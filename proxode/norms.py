@@ -9,6 +9,7 @@ same number: whatever a solver decides by a state, it decides by a function of t
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Callable
 
 import torch
@@ -71,10 +72,10 @@ def least(x: Tensor) -> float:
 
 
 def all_finite(x: Tensor) -> bool:
-    spread = present()
-    if spread is None:
-        return bool(torch.isfinite(x).all())
-    return not int(spread.total((~torch.isfinite(x.detach())).sum()))
+    x, spread = x.detach(), present()
+    if spread is None:  # a sum is cheap, and may overflow
+        return cmath.isfinite(x.sum().item()) or bool(torch.isfinite(x).all())
+    return not int(spread.total((~torch.isfinite(x)).sum()))
 
 
 def somewhere(flag: bool) -> bool:

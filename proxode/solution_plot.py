@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .panels import dress
 from .steps import Columns, Kind, Steps
 from .summary import Solved, parts_of
 
@@ -93,7 +94,7 @@ def _draw_state(panel: Any, solution: Solved, tried: Columns) -> None:
         panel.set_xscale("log")
     if solution.failure is not None and (usual := _usual(curves)):
         panel.set_yscale("symlog", linthresh=usual)
-    _dress(panel, _title(solution), "t", note)
+    dress(panel, _title(solution), "t", note, log="")
     if len(curves) > 1:
         _legend(panel)
 
@@ -190,7 +191,7 @@ def _draw_steps(panel: Any, solution: Solved, tried: Columns) -> None:
     if is_logarithmic(solution.stats.steps, tried):
         panel.set_xscale("log")
     more = solution.stats.steps.forgotten
-    _dress(panel, f"the first {more:,} steps were not kept" if more else "", "t", "step length h")
+    dress(panel, f"the first {more:,} steps were not kept" if more else "", "t", "step length h", log="")
     if not len(tried.h):
         panel.text(0.5, 0.5, "no step was taken", transform=panel.transAxes, ha="center", color=GREY)
 
@@ -226,7 +227,7 @@ def _draw_samples(panel: Any, solution: Solved) -> None:
         panel.plot(failed, samples.n_steps.cpu()[failed], marker="s", color="black", markerfacecolor="none",
                    linestyle="none", label="failed")  # fmt: skip
     panel.set_yscale("symlog", linthresh=10)
-    _dress(panel, "each sample has steps of its own", "sample", "steps")
+    dress(panel, "each sample has steps of its own", "sample", "steps", log="")
     _legend(panel)
 
 
@@ -253,15 +254,6 @@ def _same_times(upper: Any, lower: Any) -> None:
     ends = [*upper.get_xlim(), *lower.get_xlim()]
     for panel in (upper, lower):
         panel.set_xlim(min(ends), max(ends))
-
-
-def _dress(panel: Any, title: str, xlabel: str, ylabel: str) -> None:
-    panel.set_title(title, loc="left", fontsize=10)
-    panel.set_xlabel(xlabel)
-    panel.set_ylabel(ylabel)
-    panel.grid(True, color="#e6e6e6", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
 
 
 def _legend(panel: Any) -> None:

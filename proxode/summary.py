@@ -11,16 +11,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .rejections import where
+from .rejections import FAILED, FEW, REJECTED, where
 from .steps import Columns, Kind, Steps
 
 WIDTH = 13  # of the names in front
 LINE = 100  # characters after them
 STRETCHES = 8  # of time with one method that are listed
-REJECTED = 0.3  # part of the steps that are rejected, from which something is wrong
-RANDOM = 0.1  # part of them from which their length is not that of stability: f may be random
-FAILED = 0.3  # inner solves that fail, for each step
-FEW = 10  # steps, of which parts say nothing
+RANDOM = 0.1  # part of the steps that are rejected, from which their length is not that of stability: f may be random
 MANY = 200  # steps, from which it is worth to ask what limits them
 EVEN = 2.0  # the ratio of the ninth decile of the steps to the first, up to which they are nearly of one length
 FINEST = 1e-10  # tolerance: no step that accuracy limits at a larger one moves the solution by less than

@@ -18,6 +18,7 @@ from .norms import all_finite, largest, tolerance_scale
 from .observers import Attempt
 from .problem import Problem
 from .recording import without_graph
+from .rejections import FAILED
 from .solution import Failure, Stats, Status
 from .steps import Kind, Steps
 from .vector_field import Time, number
@@ -76,7 +77,7 @@ class Walk:
         side = int(number(self.t) in problem.jumps)
         self.history = method.init(problem.f, self.t, self.y, span, side) if start is None else start.history
         slope = getattr(self.history, "slope", None)
-        if slope is not None and not _all_finite(slope):
+        if slope is not None and not all_finite(slope):
             return _located(Status.NON_FINITE, problem, self.t, self.t, f"method {method.name}: f at the first time")
         first = _first_step(problem, method.first_power(self.history), self.controller, slope)
         _, self.t1, self.state, self.order = self.controller.start(self.t, first)
@@ -230,10 +231,6 @@ def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -
     return None if number(t1) - number(t) > least else Status.STEP_UNDERFLOW
 
 
-def _all_finite(x: Tensor) -> bool:
-    return math.isfinite(largest(x))
-
-
 def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
     ratio = _error_ratio(problem, y0, step)
     others: list[tuple[int, float]] = []
@@ -263,9 +260,9 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     if step.failure is not None:
         return math.inf
     if step.error is None:
-        return 0.0 if _all_finite(step.y1) else math.inf
+        return 0.0 if all_finite(step.y1) else math.inf
     scale = _scale(problem, y0, step)
-    if not _is_scale(problem, scale):
+    if not all_finite(scale):
         return math.inf
     # Nobody needs the error but for its ratio: it is divided in place.
     ratio = _largest_of(problem.norm(step.error.div_(scale)))
@@ -275,13 +272,6 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
     for piece in (scale, step.error, step.error_low):
         problem.f.spares.put(piece)
     return ratio
-
-
-def _is_scale(problem: Problem, scale: Tensor) -> bool:
-    """Whether all of it is finite. A sum is cheap, and may overflow."""
-    if problem.f.spread is not None:
-        return all_finite(scale)
-    return math.isfinite(float(scale.sum())) or _all_finite(scale)
 
 
 def _largest_of(sizes: Tensor) -> float:
@@ -302,7 +292,7 @@ def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tens
 def _unsolved(stats: Stats) -> str:
     """A word about the inner solver, where it may be what is wrong."""
     failed = stats.n_inner_failed
-    return f", {failed:,} inner solves failed: look at `inner` first" if failed > 0.3 * stats.n_steps else ""
+    return f", {failed:,} inner solves failed: look at `inner` first" if failed > FAILED * stats.n_steps else ""
 
 
 def _largest(y: Tensor) -> str:

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import proxode
 from proxode.distributed import halo, process_group, sum_gradients
+from proxode.spread import Spread
 
 GRADIENTS = ("direct", "implicit", "checkpoint", "continuous")
 CASES: dict[str, Callable[[], Any]] = {}
@@ -262,6 +263,32 @@ def corners() -> dict[str, Any]:
         save_at=torch.tensor([0.05, 1.0], dtype=torch.float64), **options,
     )  # fmt: skip
     found["dense"] = float((stiff.evaluate(0.05) - stiff.ys[0]).abs().max())
+    return found
+
+
+@case
+def messages() -> dict[str, Any]:
+    """Sums over the processes for each evaluation of f, in a solve and in its backward pass."""
+    found, sent, reduced = {}, [0], Spread._reduced
+
+    def counted(self: Spread, x: Tensor, by: Any) -> Tensor:
+        sent[0] += 1
+        return reduced(self, x, by)
+
+    Spread._reduced = counted  # type: ignore[method-assign]
+    try:
+        for options in (RUNS[0], RUNS[1], RUNS[4]):
+            mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+            k = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
+            y0 = distribute_tensor(start(9), mesh, [Shard(0)]).requires_grad_()
+            sent[0] = 0
+            with proxode.record() as stats:
+                out = proxode.solve(heat(mesh, k), y0, 0.0, 0.1, rtol=1e-3, atol=1e-5, **options).ys[-1]
+            forward = sent[0]
+            out.to_local().sum().backward()
+            found[str(options)] = [forward / stats.nfe_forward, (sent[0] - forward) / stats.nfe_backward]
+    finally:
+        Spread._reduced = reduced  # type: ignore[method-assign]
     return found
 
 

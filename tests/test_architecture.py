@@ -16,10 +16,10 @@ PACKAGE = Path(proxode.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 # What people run, draw, and what reads files: it may use more than torch.
 EDGE = ("data", "paper", "diagnose_cli", "cli", "__main__", "solution_plot")
-PICTURES = {"analysis/picture.py", "analysis/diagnosis.py"}  # matplotlib, and the type of what it draws
+PICTURES = {"analysis/picture.py", "analysis/diagnosis.py", "panels.py"}  # matplotlib, and the type of what it draws
 
 LAYERS = (
-    ("steps",),
+    ("panels", "steps"),
     ("rejections",),
     ("summary",),
     ("solution_plot",),

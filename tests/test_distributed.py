@@ -41,7 +41,7 @@ def launched(processes: int, folder: Path, *cases: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     samples = ("data_parallel", "fully_sharded", "func_that_communicates")
-    states = ("divided", "other_layouts", "corners", "robertson_cells", "halos", "refusals")
+    states = ("divided", "other_layouts", "corners", "messages", "robertson_cells", "halos", "refusals")
     return launched(2, tmp_path_factory.mktemp("two"), *samples, *states)
 
 
@@ -109,6 +109,12 @@ def test_processes_whose_parts_differ_decide_together(of_two: list[dict[str, Any
     for found in (each["corners"] for each in of_two):
         assert max(value for name, value in found.items() if "inert" in name) < 1e-3, found
         assert max(found["tolerance"], found["norm"]) < 1e-3 and found["dense"] < 1e-12, found
+
+
+def test_an_evaluation_costs_few_messages(of_two: list[dict[str, Any]]) -> None:
+    """As docs/distributed.md says."""
+    for name, (forward, backward) in of_two[0]["messages"].items():
+        assert 0.2 < forward < 10 and backward < 10, name
 
 
 def test_a_difference_that_says_nothing_is_no_reason_to_refuse(of_two: list[dict[str, Any]]) -> None:

@@ -160,6 +160,7 @@ def check_stability(names: Names, out: list[str]) -> None:
 def check_diagnose(names: Names, out: list[str]) -> None:
     assert any(line.startswith("outcome") for line in out) and any("stability" in line for line in out)
     assert names["diagnosis"].advice.method == "auto" and names["diagnosis"].radius > 2_000
+    assert names["diagnosis"].stability_steps > 1e6 and names["diagnosis"].steps < 600  # as the page says
     assert Path("van_der_pol.png").stat().st_size > 10_000 and Path("diagnosis.png").stat().st_size > 10_000
 
 

@@ -69,3 +69,28 @@ def test_so_it_is_on_the_diffusion_equation_of_the_paper(tol: float) -> None:
     for ours, exact in zip(got, closed_form(1.0), strict=True):
         assert float((ours - exact).abs().max()) <= 10 * tol
     assert stats.nfe_backward <= WORK_OF_PAPER[TOLERANCES.index(tol)]
+
+
+def test_the_exact_gradient_of_explicit_steps_that_stability_limits_is_not_that_of_the_equation() -> None:
+    """What docs/gradients.md says: the loss is right all the same, and other ways give the right gradient."""
+    x = torch.linspace(0, 1, 101, dtype=torch.float64)
+    h = 0.01
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        d = torch.nn.functional.pad(y, (1, 1))
+        return 0.1 * (d[2:] - 2 * y + d[:-2]) / h**2 - (d[2:] - d[:-2]) / (2 * h) + y - y**3
+
+    def found(method: str, gradient: str, rtol: float) -> tuple[float, Tensor]:
+        y0 = torch.exp(-100 * (x - 0.3) ** 2).requires_grad_()
+        loss = proxode.solve(f, y0, 0.0, 1.0, method=method, gradient=gradient, rtol=rtol, atol=0.01 * rtol).ys[-1]
+        (grad,) = torch.autograd.grad(loss.square().sum(), y0)
+        return float(loss.detach().square().sum()), grad
+
+    exact_loss, exact = found("bdf", "implicit", 1e-8)
+    off = {}
+    for method, gradient in (("dopri5", "implicit"), ("dopri5", "continuous"), ("auto", "implicit")):
+        loss, grad = found(method, gradient, 1e-3)
+        assert abs(loss / exact_loss - 1) < 1e-3
+        off[method, gradient] = float((grad - exact).abs().max() / exact.abs().max())
+    assert off["dopri5", "implicit"] > 1.0
+    assert max(off["dopri5", "continuous"], off["auto", "implicit"]) < 1e-2

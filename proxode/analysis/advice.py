@@ -38,6 +38,7 @@ class Choice:
 @dataclass(frozen=True)
 class Advice:
     """What fits an equation, and why."""
+
     stiffness: str  # "not stiff", "mildly stiff", "stiff", or "unknown" where nothing could be probed
     choices: tuple[Choice, ...]
     costs: tuple[Cost, ...]  # of the solve that was made first

@@ -243,7 +243,7 @@ class Diagnosis:
             "advice": self.advice.to_dict(),
             "findings": list(self.findings),
             "places": [place.to_dict() for place in self.places],
-            "strides": [list(stride) for stride in self.path.strides],
+            "strides": [[stride.t0, stride.t1, stride.method] for stride in self.path.strides],
         }
 
 

@@ -106,7 +106,7 @@ def _place(problem: Problem, path: Path, stop: Stop, krylov: int, probes: Tensor
     stride = path.strides[min(stop.step, len(path.strides) - 1)] if path.strides else None
     largest = float(torch.linalg.vector_norm(path.largest.double()))
     return Place(
-        index=stop.step, t=stop.t, h=0.0 if stride is None else stride.h, by="" if stride is None else stride.by,
+        index=stop.step, t=stop.t, h=0.0 if stride is None else stride.h, by="" if stride is None else stride.method,
         spectrum=found, limit=step_limit(found.values),
         speed=float(torch.linalg.vector_norm(f0.double())) / largest if largest > 0 else 0.0,
         drift=drift(f, t, _elsewhere(problem, f, t), y, f0),

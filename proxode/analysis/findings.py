@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..rejections import where
+from ..rejections import FEW, REJECTED, where
 from ..solution import Status
 from .probes import SAME
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .diagnosis import Diagnosis
 
 DISAGREES = 0.05  # relative difference of a product and a difference quotient that is worth a word
-REJECTED, FEW = 0.3, 10  # part of the steps that are rejected from which something is wrong, and steps to say so
 GROWTH = 6.0  # orders of magnitude by which errors may grow forwards
 SPREAD = 10.0  # largest over least gain of samples from where steps of their own pay
 UNSETTLED = 0.02  # of the radius: movement of the rim of Ritz values over the last products

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -12,18 +13,7 @@ from torch import Tensor
 from .. import Stats, Stepper
 from ..problem import Problem
 from ..solution import Failure
-
-
-class Stride(NamedTuple):
-    """A step from t0 to t1, in the user's times."""
-
-    t0: float
-    t1: float
-    by: str
-
-    @property
-    def h(self) -> float:
-        return abs(self.t1 - self.t0)
+from ..steps import TriedStep
 
 
 class Stop(NamedTuple):
@@ -42,17 +32,20 @@ class Path:
     stats: Stats
     largest: Tensor
     length: float = 0.0
-    strides: list[Stride] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     failure: Failure | None = None
-    orders: dict[str, int] = field(default_factory=dict)  # largest order that each method took
+
+    @cached_property
+    def strides(self) -> list[TriedStep]:
+        """The steps that were taken; asked for when the solve is over."""
+        return [step for step in self.stats.steps if step.accepted]
 
     @property
     def shares(self) -> dict[str, int]:
         """Steps of each method that took some, the most first."""
         counts: dict[str, int] = {}
         for stride in self.strides:
-            counts[stride.by] = counts.get(stride.by, 0) + 1
+            counts[stride.method] = counts.get(stride.method, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     @property
@@ -61,7 +54,7 @@ class Path:
 
     @property
     def by_bdf(self) -> int:
-        return sum(stride.by == "bdf" for stride in self.strides)
+        return sum(stride.method == "bdf" for stride in self.strides)
 
 
 @torch.no_grad()
@@ -83,10 +76,8 @@ def follow(
             break
         before, y = flatten(step.y0), flatten(step.y1)
         path.length += float(torch.linalg.vector_norm((y - before).double()))
-        path.strides.append(Stride(step.t0, step.t1, step.by))
-        path.orders[step.by] = max(step.order, path.orders.get(step.by, 0))
         torch.maximum(path.largest, y.abs(), out=path.largest)
-        kept.offer(len(path.strides), step.t1, y)
+        kept.offer(stepper.stats.n_accepted, step.t1, y)
     path.failure, path.stops = stepper.failure, kept.chosen()
     return path
 

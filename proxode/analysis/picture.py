@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..panels import dress
 from .limits import horner
 from .regions import all_methods, bdf, locus, polynomial
 
@@ -45,21 +46,12 @@ def draw(d: Diagnosis, path: str | Path | None) -> Figure:
     return figure
 
 
-def _dress(panel: Axes, title: str, xlabel: str, ylabel: str) -> None:
-    panel.set_title(title, loc="left", fontsize=11)
-    panel.set_xlabel(xlabel)
-    panel.set_ylabel(ylabel)
-    panel.grid(True, color="#e6e6e6", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
 # The spectrum
 
 
 def _spectrum(panel: Axes, d: Diagnosis) -> None:
     kind = "eigenvalues" if d.exact else "Ritz values"
-    _dress(panel, f"spectrum: {kind} times the step h that was taken", "Re h λ", "Im h λ")
+    dress(panel, f"spectrum: {kind} times the step h that was taken", "Re h λ", "Im h λ", log="")
     z = [place.h * place.spectrum.values for place in d.places]
     radius = max((float(each.abs().max()) for each in z), default=0.0)
     linear = radius <= WIDE
@@ -144,13 +136,13 @@ def _points(panel: Axes, d: Diagnosis, z: list[Tensor]) -> None:
 
 
 def _steps(panel: Axes, d: Diagnosis) -> None:
-    _dress(panel, "steps taken, and the longest that dopri5 could take", "t", "h")
+    dress(panel, "steps taken, and the longest that dopri5 could take", "t", "h", log="")
     if not d.steps:
         panel.text(0.5, 0.5, "no step could be taken", transform=panel.transAxes, ha="center", color=GREY)
         return
     by_log = _spread_in_time(d)
     for name in d.path.shares:
-        mine = [stride for stride in d.path.strides if stride.by == name]
+        mine = [stride for stride in d.path.strides if stride.method == name]
         ts = [abs(stride.t1 - d.t0) if by_log else stride.t1 for stride in mine]
         size, colour = 3.5 if d.steps < 400 else 2.2, METHODS.get(name, GREY)
         panel.plot(ts, [s.h for s in mine], "o", ms=size, mew=0, color=colour, label=f"taken by {name}")

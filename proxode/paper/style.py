@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ..panels import dress as dress  # for all who draw
 from .files import write_atomically
 
 # After Paul Tol's "muted" scheme, distinct also to colour-blind readers (cyan darker, for text on white).
@@ -36,20 +37,6 @@ def colour(method: str, index: int = 0) -> str:
 def power(value: float) -> str:
     """1e-3 and not 1e-03."""
     return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
-
-
-def dress(panel: Axes, title: str, xlabel: str, ylabel: str, log: str = "y") -> None:
-    """Title at the left, a light grid, no frame at top and right; `log` names the logarithmic axes."""
-    panel.set_title(title, loc="left", fontsize=11)
-    panel.set_xlabel(xlabel)
-    panel.set_ylabel(ylabel)
-    if "x" in log:
-        panel.set_xscale("log")
-    if "y" in log:
-        panel.set_yscale("log")
-    panel.grid(True, color="#e6e6e6", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
 
 
 def side_legend(
