@@ -33,7 +33,7 @@ from .samples import refuse_for_samples, solve_samples
 from .sharding import local_part, spread_of
 from .solution import Failure, Solution, SolverError, Status, new_stats
 from .spread import over
-from .vector_field import number
+from .times import number
 
 Func = Callable[..., Any]
 

@@ -21,7 +21,7 @@ from .methods import Method, Proximal, method_of
 from .norms import largest, least, rms_norm, tolerance_scale, two_norm
 from .problem import LEAST_RTOL, SNAP, Problem
 from .quadrature import Split, norm_of_solved, solve_without_rest
-from .vector_field import Time, number
+from .times import Time, number
 
 GRID = ("step_size", "grid_constructor")
 INNER = ("inner", "inner_lr", "inner_eta", "inner_tol", "inner_stop", "inner_max_iters")

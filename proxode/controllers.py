@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from .norms import Norm, tolerance_scale
-from .vector_field import Time, VectorField, number
+from .times import Time, number
+from .vector_field import VectorField
 
 
 class Decision(NamedTuple):

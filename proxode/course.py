@@ -18,7 +18,7 @@ from .methods.base import Step
 from .prepare import outside_inference_mode
 from .problem import Problem
 from .solution import Failure
-from .vector_field import Time, number
+from .times import Time, number
 from .walk import Walk
 
 

@@ -8,7 +8,7 @@ import torch
 
 from .controllers import Controller, Decision, FixedGrid, Outcome
 from .problem import SNAP, Problem
-from .vector_field import Time, number
+from .times import Time, number
 
 
 @dataclass(frozen=True)

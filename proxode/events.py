@@ -18,7 +18,8 @@ from torch import Tensor
 
 from .norms import rms_norm
 from .roots import find_root
-from .vector_field import Time, VectorField, number
+from .times import Time, number
+from .vector_field import VectorField
 
 Curve = Callable[[Time], Tensor]  # the solution within a step
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .norms import two_norm
-from .vector_field import Time, number
+from .times import Time, number
 
 SLACK = 1e-6  # part of the solved interval by which a time may miss it: ends that were rounded to float32
 UNRESOLVED = 4.0  # length of step * slope, in sizes of the state

@@ -14,8 +14,8 @@ from .methods.base import Method
 from .observers import Trip, observed
 from .problem import Problem
 from .solution import Failure, Solution
+from .times import number
 from .trajectory import Trajectory
-from .vector_field import number
 from .walk import Place, Walk
 
 OnAccept = Callable[[Place], None]

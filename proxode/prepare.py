@@ -28,7 +28,7 @@ from .progress import Progress, is_terminal
 from .quadrature import check_unread
 from .sharding import local_part
 from .solution import Stats
-from .vector_field import number
+from .times import number
 
 IMPLICIT_DTYPES = (torch.float32, torch.float64)
 

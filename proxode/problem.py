@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
-from torch import Tensor, nn
+from torch import Tensor
 
+from .calls import check_func
 from .events import Event
 from .norms import Norm, all_finite, anywhere, rms_norm
 from .observers import Observer
@@ -20,7 +21,8 @@ from .sharding import is_dtensor, local_part
 from .solution import Stats
 from .spread import present
 from .structure import Structure
-from .vector_field import Time, VectorField, number
+from .times import Time, number
+from .vector_field import VectorField
 
 State = Tensor | tuple[Tensor, ...]
 LEAST_RTOL = 10.0  # ulp: an error of this size can still be told from rounding
@@ -107,16 +109,6 @@ def make_problem(
         asked_rtol=relative if isinstance(relative, Tensor) or relative < raised else None,
         quadrature=quadrature,
     )
-
-
-def check_func(func: Any) -> None:
-    if not callable(func):
-        raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
-    if isinstance(func, nn.Sequential) and type(func).forward is nn.Sequential.forward:
-        raise TypeError(
-            "`func` is an nn.Sequential, which takes one argument, but it is called as func(t, y): put it into a "
-            "module whose forward(self, t, y) returns self.net(y), or write lambda t, y: net(y)"
-        )
 
 
 def check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:

@@ -16,7 +16,8 @@ from .inner import ImplicitEquation, InnerResult, Solve
 from .norms import Norm, anywhere, count
 from .problem import Problem
 from .structure import Structure
-from .vector_field import Time, VectorField
+from .times import Time
+from .vector_field import VectorField
 
 FAR = (1.7e6, -2.3e5)  # values of what is not read: no number of f may depend on them
 

@@ -17,7 +17,7 @@ from .prepare import check_time, outside_inference_mode
 from .snapshot import freeze, is_plain, thaw
 from .solution import COUNTERS, Failure, Solution, SolverError, Stats, Status, new_stats
 from .stepper_settings import check_replacement, check_settings, prepare_steps
-from .vector_field import number
+from .times import number
 
 FORMAT = 2  # of a saved state
 

@@ -16,7 +16,7 @@ from .problem import Problem
 from .sharding import spread_of
 from .solution import Stats
 from .structure import Structure
-from .vector_field import number
+from .times import number
 
 UNLIMITED = 2**62
 ARGUMENTS = ("t1", "method", "inner", "gradient", "rtol", "atol", "step_size", "max_steps", "reverse")

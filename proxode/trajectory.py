@@ -16,7 +16,7 @@ from .methods.base import Step
 from .problem import Problem
 from .solution import Failure, Solution, Status
 from .spread import over
-from .vector_field import Time, number
+from .times import Time, number
 
 
 @dataclass

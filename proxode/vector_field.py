@@ -6,7 +6,6 @@ Products with its Jacobian therefore climb down a ladder: forward mode, double b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from .autocast import as_before, autocast_changed, autocast_state
 from .banded import Layout, layout_of
+from .calls import call
 from .compiled import Compiled, serves
 from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
 from .norms import anywhere, dot, rms_norm, somewhere, two_norm
@@ -25,27 +25,13 @@ from .solution import Stats
 from .spares import Spares
 from .spread import Spread, present
 from .structure import Structure, check_output
+from .times import Time, number
 
 Made = TypeVar("Made")
-Time = float | Tensor  # a float64 0-dim tensor where the gradient with respect to t is wanted
 
 GAIN_LASTS = 10  # equations for which a measured gain is good enough
 AGREEMENT = 0.01  # relative, between a product and a difference
 REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError)  # of tensors that are not plain; others are f's own
-
-
-def beside(t: Time, side: int, dtype: torch.dtype) -> Time:
-    """The next time after t (`side` = 1) or before it (-1) that f can tell from t: for an f that jumps at t."""
-    if not side:
-        return t
-    here = torch.tensor(number(t), dtype=dtype.to_real())
-    ulp = float(torch.nextafter(here, torch.full_like(here, side * math.inf)).double() - here.double())
-    return t + ulp
-
-
-def number(t: Time) -> float:
-    """t as a plain float, off any graph."""
-    return float(t.detach()) if isinstance(t, Tensor) else t
 
 
 class VectorField:
@@ -137,7 +123,7 @@ class VectorField:
             with as_before(self._autocast):
                 return self.evaluate(t, y)
         func = self.func if self.compiled is None or not serves() else self.compiled.call
-        out = func(self.time(t, y), self.structure.restore(y))
+        out = call(func, self.time(t, y), self.structure.restore(y))
         out = self._flat_output(out, y)
         return -out if self.reverse else out
 

@@ -21,7 +21,7 @@ from .recording import without_graph
 from .rejections import FAILED
 from .solution import Failure, Stats, Status
 from .steps import Kind, Steps
-from .vector_field import Time, number
+from .times import Time, number
 
 UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 NEARLY = 1e-9  # part of a step below which the rest of the way to a point of a grid is rounding

@@ -23,7 +23,7 @@ LAYERS = (
     ("rejections",),
     ("summary",),
     ("solution_plot",),
-    ("_version", "autocast", "recording", "reuse", "roots", "solution", "spares", "sparse", "spread"),
+    ("_version", "autocast", "calls", "recording", "reuse", "roots", "solution", "spares", "sparse", "spread", "times"),
     ("norms", "observers", "rough", "sharding"),
     ("structure",),
     ("compiled", "logs", "progress"),

@@ -34,7 +34,7 @@ def solves() -> None:
         (grad,) = torch.autograd.grad(y[-1].sum(), rates)
         torch.testing.assert_close(grad, -torch.exp(-rates).detach(), rtol=1e-3, atol=1e-4)
         assert stats.nfe_forward > 0 and (method == "dopri5" or stats.nfe_backward > 0)
-    layer = NeuralODE(torch.nn.Identity(), 1.0)
+    layer = NeuralODE(decay, 1.0)
     assert "NeuralODE" in repr(layer)
 
 

@@ -13,7 +13,8 @@ from ..prepare import check_ends, check_limit, outside_inference_mode
 from ..problem import Problem, make_problem
 from ..rough import rough_signs
 from ..solution import Stats
-from ..vector_field import VectorField, number
+from ..times import number
+from ..vector_field import VectorField
 from .diagnosis import Diagnosis, Place
 from .limits import step_limit
 from .path import Path, Stop, follow

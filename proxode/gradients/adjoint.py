@@ -15,7 +15,8 @@ from torch import Tensor
 from ..inner import ImplicitEquation, InnerResult, Solve
 from ..solution import Stats
 from ..structure import Structure
-from ..vector_field import Time, VectorField, number
+from ..times import Time, number
+from ..vector_field import VectorField
 from .captured import Captured, check_known, pull
 
 Path = Callable[[float], Tensor]  # the state at a time

@@ -20,7 +20,7 @@ from ..problem import Problem, agreed_size
 from ..solution import SolverError, Stats, Status
 from ..spread import over
 from ..structure import Structure
-from ..vector_field import number
+from ..times import number
 from .adjoint import AdjointField, Linearised, Path, solving_for_a
 from .captured import Captured
 from .replay import check_same

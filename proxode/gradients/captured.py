@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..norms import somewhere
-from ..vector_field import Time, VectorField, number
+from ..times import Time, number
+from ..vector_field import VectorField
 
 Made = WeakValueDictionary[int, Tensor]
 Edge = tuple[Any, int]  # a node of the graph, and which of its outputs

@@ -18,7 +18,7 @@ from ..loop import Plan
 from ..problem import Problem
 from ..solution import Solution
 from ..spread import over
-from ..vector_field import Time, number
+from ..times import Time, number
 from .base import Gradient, check_count, outputs_only
 from .captured import Captured, captured_by, check_known, pull
 from .implicit import Implicit

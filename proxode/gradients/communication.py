@@ -9,7 +9,8 @@ from ..norms import all_finite, dot, two_norm
 from ..problem import Problem
 from ..rough import rough_signs
 from ..spread import Spread
-from ..vector_field import VectorField, number
+from ..times import number
+from ..vector_field import VectorField
 from .captured import captured_by, pull
 
 AGREEMENT = 0.02  # relative, between a product from the left and one from the right

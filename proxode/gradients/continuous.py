@@ -20,7 +20,7 @@ from ..loop import Plan, integrate, travel
 from ..problem import Problem
 from ..sharding import is_dtensor
 from ..solution import Solution
-from ..vector_field import number
+from ..times import number
 from .adjoint import Path
 from .adjoint_solve import AdjointSolve, samples_of
 from .base import Gradient, check_count, outputs_only

@@ -19,7 +19,8 @@ from ..norms import dot, rms_norm, two_norm
 from ..problem import Problem
 from ..solution import Solution, Stats
 from ..spread import over
-from ..vector_field import Time, VectorField, number
+from ..times import Time, number
+from ..vector_field import VectorField
 from .base import Gradient
 from .captured import Captured, UnknownTensor, captured_by, check_known, check_none, check_seen
 from .root import evaluated, root

@@ -19,8 +19,8 @@ from ..loop import Plan, travel
 from ..norms import anywhere, rms_norm
 from ..problem import Problem
 from ..solution import Failure, Stats
+from ..times import Time, number
 from ..trajectory import Trajectory
-from ..vector_field import Time, number
 from ..walk import Place
 
 REPLAYS = 30.0  # accuracies of an inner solve by which a step may be off that is taken without what was recycled

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..inner import ImplicitEquation
 from ..linear import gmres
 from ..solution import Failure, SolverError, Status
-from ..vector_field import number
+from ..times import number
 
 MAX_ITERS = 4_000
 

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from torch import Tensor
 
 from ..spread import present
-from ..vector_field import number
+from ..times import number
 from .anderson import Anderson
 from .base import Goal, InnerResult, InnerSolver, Stop, solve_equation
 from .conjugate import FletcherReeves

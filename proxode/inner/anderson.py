@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..norms import two_norm
-from ..vector_field import VectorField, number
+from ..times import number
+from ..vector_field import VectorField
 from .base import Believed, Goal, InnerSolver
 from .equation import ImplicitEquation
 from .gradient import first_lr

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..solution import Status
-from ..vector_field import number
+from ..times import number
 from .base import InnerResult, InnerSolver
 from .equation import ImplicitEquation
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..vector_field import Time, VectorField, number
+from ..times import Time, number
+from ..vector_field import VectorField
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..jacobian import Compressed
 from ..norms import two_norm
-from ..vector_field import number
+from ..times import number
 from .base import Believed, Goal, InnerSolver
 from .equation import ImplicitEquation
 from .factors import Factors, is_finite, spectral_radius

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..inner import Solve
-from ..vector_field import Time, VectorField, number
+from ..times import Time, number
+from ..vector_field import VectorField
 from .base import History, Method, Step
 from .explicit import ExplicitHistory
 from .pairs import (

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..inner import INNER, ImplicitEquation, InnerResult, Solve, followed, is_lost
 from ..interpolation import Interpolant, combine, lagrange_weights
-from ..vector_field import Time, VectorField, beside, number
+from ..times import Time, beside, number
+from ..vector_field import VectorField
 from .estimate import local_error
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from ..inner import ImplicitEquation, Solve
 from ..interpolation import Lagrange, combine
-from ..vector_field import Time, VectorField, beside, number
+from ..times import Time, beside, number
+from ..vector_field import VectorField
 from .base import History, Method, Proximal, Step, slope_after
 from .dirk import BackwardEuler, Sdirk
 from .tableaus import TOLERANCE

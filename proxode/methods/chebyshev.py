@@ -20,7 +20,8 @@ from ..inner import Solve
 from ..interpolation import Hermite, combine
 from ..norms import two_norm
 from ..rough import rough_signs
-from ..vector_field import Time, VectorField, beside, number
+from ..times import Time, beside, number
+from ..vector_field import VectorField
 from .base import Method, Step
 
 DAMPING = 2.0 / 13.0  # epsilon of the paper: what the stability polynomial stays away from one by

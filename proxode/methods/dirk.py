@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..inner import ImplicitEquation, Solve
 from ..interpolation import Hermite, Interpolant, Linear, combine
-from ..vector_field import Time, VectorField, beside
+from ..times import Time, beside
+from ..vector_field import VectorField
 from .base import History, Proximal, Step, slope_after
 from .estimate import error_constant
 from .proximal_tableaus import MULTISTAGE, SDIRK4

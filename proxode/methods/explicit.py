@@ -14,7 +14,8 @@ from ..inner import Solve
 from ..interpolation import Hermite, Interpolant, Linear, combine
 from ..recording import without_graph
 from ..spares import pays
-from ..vector_field import Time, VectorField, beside, number
+from ..times import Time, beside, number
+from ..vector_field import VectorField
 from .base import Method, Step
 from .explicit_tableaus import EXPLICIT
 from .tableaus import ExplicitTableau

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ..inner import ImplicitEquation, Solve
 from ..interpolation import Lagrange, combine, lagrange_weights
-from ..vector_field import Time, VectorField, beside, number
+from ..times import Time, beside, number
+from ..vector_field import VectorField
 from .base import History, Neighbour, Proximal, Step
 from .bdf import BDF, MAX_ORDER, bdf_coefficients
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from .. import Solution, SolverError, Stats, solve
+from ..calls import check_call, check_func
 from ..configure import SOLVE_OPTIONS
 from ..gradients import Gradient
 from ..inner import InnerSolver
 from ..methods import Method, method_of
 from ..prepare import unknown_names
-from ..problem import check_func
 
 LAYER_OPTIONS = (*SOLVE_OPTIONS, "max_steps", "per_sample", "progress", "step_size")
 
@@ -44,6 +44,7 @@ class NeuralODE(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         check_func(func)
+        check_call(func)
         unknown = sorted(set(options) - set(LAYER_OPTIONS))
         if unknown:
             names = ("t1", "t0", "times", "method", "inner", "gradient", "rtol", "atol", *LAYER_OPTIONS)

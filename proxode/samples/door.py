@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..calls import check_func
 from ..configure import relative_tolerance, share_of
 from ..norms import rms_norm
 from ..observers import Observer, Trip, observed
@@ -34,8 +35,7 @@ def solve_samples(
         raise ValueError("`t0` and `t1` are equal in a sample: there is nothing to integrate")
     sign = torch.sign(ends - starts)
     saves = checked_saves(save_at, starts, ends, sign)
-    if not callable(func):
-        raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
+    check_func(func)
     f = BatchField(func, structure, new_stats(), sign)
     flat = f.flatten(y0)
     asked, absolute = (tolerance(name, tol, structure, f, flat) for name, tol in (("rtol", rtol), ("atol", atol)))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..calls import call
 from ..solution import Stats
 from ..structure import Structure, check_output
 
@@ -69,7 +70,8 @@ class BatchField:
         return out
 
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
-        out = self.func((t if self.onward else self.sign * t).to(y.dtype), y if self.plain else self.restore(y))
+        when = (t if self.onward else self.sign * t).to(y.dtype)
+        out = call(self.func, when, y if self.plain else self.restore(y))
         check_output(out, self.structure, y)
         flat = self.flatten(out).to(y.dtype)
         return flat if self.onward else flat * self.sign[:, None].to(y.dtype)

@@ -1,0 +1,65 @@
+"""How func is called, `func(t, y)`, and what to write where it cannot be."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from torch import nn
+
+STATES = {"h", "state", "u", "x", "y", "z"}  # names that nobody gives to a time
+TIMES = {"t", "time"}
+
+
+def check_func(func: Any) -> None:
+    """Whether func is a function, and not one of a state and a time. For every solve: it costs next to nothing."""
+    if not callable(func):
+        raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
+    called = _called(func)
+    code = getattr(called, "__code__", None)
+    names: tuple[str, ...] = () if code is None else code.co_varnames[: code.co_argcount]
+    names = names[1:] if inspect.ismethod(called) else names  # without self
+    if len(names) == 2 and names[0] in STATES and names[1] in TIMES:
+        raise TypeError(
+            f"{_is_called(func)}({', '.join(names)}): exchange its arguments, or write lambda t, y: func(y, t)"
+        )
+
+
+def call(func: Any, t: Any, y: Any) -> Any:
+    """`func(t, y)`. Its exceptions come out as they are, unless it is the call itself that is wrong."""
+    try:
+        return func(t, y)
+    except TypeError:
+        check_call(func)
+        raise
+
+
+def check_call(func: Any) -> None:
+    """Raise if func cannot take two arguments. Slower than a step of some: asked where a call has failed, and once for
+    a layer."""
+    try:
+        signature = inspect.signature(_called(func))
+    except (TypeError, ValueError):  # of what is not written in Python
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        raise TypeError(f"{_is_called(func)}{signature}: {_instead(func, len(signature.parameters))}") from None
+
+
+def _instead(func: Any, arguments: int) -> str:
+    if arguments != 1:
+        return "give it what else it needs, as in lambda t, y: func(t, y, ...)"
+    if isinstance(func, nn.Module):
+        return "put it into a module whose forward(self, t, y) returns self.net(y), or write lambda t, y: net(y)"
+    return "write lambda t, y: func(y)"
+
+
+def _called(func: Any) -> Any:
+    return func.forward if isinstance(func, nn.Module) else func
+
+
+def _is_called(func: Any) -> str:
+    kind = type(func).__name__
+    name = f"{kind}.forward" if isinstance(func, nn.Module) else getattr(func, "__name__", kind)
+    return f"`func` is called as func(t, y), but it is {name}"
