@@ -3,7 +3,8 @@
 from . import gradients, inner, methods
 from .api import odeint, odeint_adjoint, odeint_dense, odeint_event, solve
 from .events import Event
-from .solution import Recording, Solution, SolverError, Stats, Status, record
+from .solution import Recording, Solution, SolverError, Stats, record
+from .status import Status
 from .stepper import Stepped, Stepper
 
 try:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from .collective import check_collective
 from .configure import DOOR_OPTIONS
-from .controllers import Adaptive
 from .events import Event, events_of
 from .gradients import Continuous, Gradient, refuse_for_events
 from .gradients.communication import check_transposed
@@ -29,10 +28,12 @@ from .prepare import (
     save_times,
     unknown_names,
 )  # fmt: skip
+from .remarks import remark
 from .samples import refuse_for_samples, solve_samples
-from .sharding import local_part, spread_of
-from .solution import Failure, Solution, SolverError, Status, new_stats
+from .sharding import spread_of
+from .solution import Failure, Solution, SolverError, new_stats
 from .spread import over
+from .status import Status
 from .times import number
 
 Func = Callable[..., Any]
@@ -292,12 +293,7 @@ def _run(
         check_transposed(problem)
         solution = gradient.solve(replace(problem, events=events), plan)
         solution.inner_tol = plan.inner_tol
-        adaptive = isinstance(plan.controller, Adaptive)
-        if solution.status is Status.SUCCESS and problem.asked_rtol is not None and adaptive:
-            parts = map(local_part, solution.ys if isinstance(solution.ys, tuple) else (solution.ys,))
-            largest = torch.cat([part.detach().abs().amax(0).reshape(-1) for part in parts])
-            if problem.asks_too_much(largest):
-                solution.status = Status.TOLERANCE_RAISED
+        solution.status = remark(problem, plan, solution)
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution

@@ -16,6 +16,7 @@ from . import logs
 from .controllers import Adaptive, Controller, FixedGrid
 from .gradients import SETTINGS, Gradient, gradient_of
 from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
+from .inner.blame import blamed
 from .loop import Plan
 from .methods import Method, Proximal, method_of
 from .norms import largest, least, rms_norm, tolerance_scale, two_norm
@@ -280,7 +281,12 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
             if result.converged:
                 break
         assert result is not None
-        return result
+        f = problem.f
+        if result.converged:
+            f.proven |= result.iterations > 0 and result.size <= result.tol  # and not by being noise
+            return result
+        f.unsolved += 1
+        return blamed(result, equation, guess, stop, failures=f.unsolved, proven=f.proven)
 
     whole = solve if split is None else solve_without_rest(split, solve)
     return whole, KAPPA if tol is None else tol, _backward_rtol(problem, tol)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from .observers import Attempt, Observer, Trip
-from .solution import Status
+from .status import Status
 from .steps import Kind
 
 SOLVE, STEPS, INNER = (logging.getLogger(f"proxode.{name}") for name in ("solve", "steps", "inner"))

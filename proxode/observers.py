@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from .solution import Stats, Status
+from .solution import Stats
+from .status import Status
 
 
 class Trip(NamedTuple):

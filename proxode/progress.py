@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .observers import Attempt, Observer, Trip
-from .solution import Status
+from .status import Status
 
 EVERY = 0.1  # seconds between two lines; a solve that is over before the first shows none
 BAR = 20  # characters

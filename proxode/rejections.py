@@ -7,7 +7,7 @@ import torch
 from .steps import Steps
 
 REJECTED = 0.3  # part of the steps that are rejected, from which something is wrong
-FAILED = 0.3  # inner solves that fail, for each step, likewise
+FAILED = 0.2  # inner solves that fail, for each step, likewise
 FEW = 10  # steps, of which parts say nothing
 APART = 0.01  # of the way: rejected steps that are closer together are at one time
 CROWD = 3  # of them in one place, from which it is worth a word

@@ -15,7 +15,8 @@ from .inner import InnerSolver
 from .methods import Method
 from .prepare import check_time, outside_inference_mode
 from .snapshot import freeze, is_plain, thaw
-from .solution import COUNTERS, Failure, Solution, SolverError, Stats, Status, new_stats
+from .solution import COUNTERS, Failure, Solution, SolverError, Stats, new_stats
+from .status import Status
 from .stepper_settings import check_replacement, check_settings, prepare_steps
 from .times import number
 

@@ -159,7 +159,7 @@ def _cost(solution: Solved) -> Rows:
 def advice(solution: Solved) -> Iterator[str]:
     """What to try, where the numbers speak for something."""
     stats = solution.stats
-    if not solution.status.ok and solution.status.advice and solution.failure is None:
+    if solution.status.advice and solution.failure is None:
         yield solution.status.advice  # a failure has said so in its message
     if solution.samples is not None:
         return

@@ -14,8 +14,9 @@ from .events import Crossing, Event, as_output
 from .interpolation import Interpolant, Pieces
 from .methods.base import Step
 from .problem import Problem
-from .solution import Failure, Solution, Status
+from .solution import Failure, Solution
 from .spread import over
+from .status import Status
 from .times import Time, number
 
 

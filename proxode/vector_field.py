@@ -52,6 +52,9 @@ class VectorField:
         self.ladder = ["forward", "double_backward"]  # ways to make products, the present one first
         self.last_gain: float | None = None  # what `gain` measured last in this solve
         self._gain_age = 0
+        self.unsolved = 0  # equations that no inner solver has solved
+        self.proven = False  # has one solved any, by iterations?
+        self.drawn: Tensor | None = None  # how far torch's generator was when the first step began
         self.failures = 0  # equations that were not solved with the present way to make products
         self.learned: dict[str, Any] = {}  # what inner solvers keep for the next equation; no value is changed in place
         self.recycled: dict[str, Any] = {}  # the same, but large: no place of a solve keeps a copy

@@ -17,9 +17,11 @@ from .methods.base import Method, Step
 from .norms import all_finite, largest, tolerance_scale
 from .observers import Attempt
 from .problem import Problem
+from .randomness import drawn, is_random
 from .recording import without_graph
 from .rejections import FAILED
-from .solution import Failure, Stats, Status
+from .solution import Failure, Stats
+from .status import Status
 from .steps import Kind, Steps
 from .times import Time, number
 
@@ -82,6 +84,7 @@ class Walk:
         first = _first_step(problem, method.first_power(self.history), self.controller, slope)
         _, self.t1, self.state, self.order = self.controller.start(self.t, first)
         self.stops = _stops(problem, self.t)
+        problem.f.drawn = drawn(self.y.device)
         return None
 
     def standing(self) -> dict[str, Any]:
@@ -117,6 +120,8 @@ class Walk:
             given = t1 is self.stops[0] or t1 is until or not controller.retries
             failure = _cannot_step(stats.n_steps, self.max_steps, t, t1, given=given)
             if failure is not None:
+                if isinstance(controller, Adaptive) and is_random(problem.f, number(t), y):
+                    failure = Status.RANDOM
                 return _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}{_unsolved(stats)}")
             if self.order is not None:
                 self.history = method.with_order(self.history, self.order)
@@ -124,7 +129,8 @@ class Walk:
             stats.n_steps += 1
             step = method.step(problem.f, t, t1, self.history, self.solve, side=_side(problem, t, t1))
             outcome = _outcome(problem, method, y, step)
-            if not controller.retries and not math.isfinite(outcome.ratio):
+            hopeless = not controller.retries or (step.failure is not None and step.failure.status.final)
+            if hopeless and not math.isfinite(outcome.ratio):
                 return _step_failure(problem, method, t, t1, y, step)
             if not controller.retries and t1 is until and _short(t, t1, self.t1):
                 accept = True  # the rest of the way to that point of the grid is the next step

@@ -187,7 +187,7 @@ def test_the_error_estimates_are_exact_where_the_next_derivative_is_the_last(
 def _exactly(equation: Any, guess: Tensor) -> Any:
     """An equation whose f does not depend on z."""
     from proxode.inner import InnerResult
-    from proxode.solution import Status
+    from proxode.status import Status
 
     return InnerResult("exactly", equation.image(guess), Status.SUCCESS, 1, 0.0, 0.0)
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from problems import density, laplacian
 from torch import Tensor, nn
 
 import proxode
@@ -62,10 +63,7 @@ def test_an_explicit_method_that_stability_stops_is_told_of_others() -> None:
 
 def test_an_inner_solver_that_fails_all_the_time_is_named_when_the_steps_run_out() -> None:
     with torch.no_grad(), pytest.raises(proxode.SolverError, match="inner solves failed: look at `inner` first"):
-        proxode.solve(
-            lambda t, y: 1000 * (torch.cos(t) - y**3), torch.full((300,), 2.0, dtype=torch.float64), 0.0, 10.0,
-            method="bdf", inner="gd", inner_lr=5.0, max_steps=300,
-        )  # fmt: skip
+        proxode.solve(laplacian, density(), 0.0, 0.1, method="bdf", inner="gd", inner_lr=1.0, max_steps=300)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,13 @@ EDGE = ("data", "paper", "diagnose_cli", "cli", "__main__", "solution_plot")
 PICTURES = {"analysis/picture.py", "analysis/diagnosis.py", "panels.py"}  # matplotlib, and the type of what it draws
 
 LAYERS = (
-    ("panels", "steps"),
+    ("panels", "status", "steps"),
     ("rejections",),
     ("summary",),
     ("solution_plot",),
     ("_version", "autocast", "calls", "recording", "reuse", "roots", "solution", "spares", "sparse", "spread", "times"),
     ("norms", "observers", "rough", "sharding"),
+    ("randomness",),
     ("structure",),
     ("compiled", "logs", "progress"),
     ("jacobian",),
@@ -41,7 +42,7 @@ LAYERS = (
     ("gradients",),
     ("quadrature",),
     ("configure",),
-    ("collective", "prepare", "samples"),
+    ("collective", "prepare", "remarks", "samples"),
     ("course", "snapshot", "stepper_settings"),
     ("api", "stepper"),
     ("__init__",),

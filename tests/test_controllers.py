@@ -19,7 +19,8 @@ from proxode.controllers import Adaptive, AdaptiveState, FixedGrid, Outcome, fir
 from proxode.loop import integrate
 from proxode.methods import Method, Step
 from proxode.problem import make_problem
-from proxode.solution import Stats, Status
+from proxode.solution import Stats
+from proxode.status import Status
 
 
 @dataclass(frozen=True)

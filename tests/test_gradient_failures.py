@@ -11,7 +11,8 @@ from torch.testing import assert_close
 
 import proxode
 from proxode.gradients import GRADIENTS, Checkpoint, Continuous, Gradient, Implicit, transposed
-from proxode.solution import SolverError, Stats, Status
+from proxode.solution import SolverError, Stats
+from proxode.status import Status
 
 KINDS: dict[str, Gradient] = {
     **GRADIENTS,

@@ -13,7 +13,8 @@ from torch import Tensor
 import proxode
 from proxode.inner import INNER, Anderson, ImplicitEquation, Stop, inner_solvers, solve_equation
 from proxode.inner.newton import spectral_radius
-from proxode.solution import Stats, Status
+from proxode.solution import Stats
+from proxode.status import Status
 from proxode.structure import Structure
 from proxode.vector_field import VectorField
 

@@ -10,7 +10,8 @@ import torch
 from problems import DATA, Calls, Problem, diffusion, tanh_network, van_der_pol
 
 from proxode.inner import INNER, InnerResult, Stop, solve_equation
-from proxode.solution import Stats, Status
+from proxode.solution import Stats
+from proxode.status import Status
 
 TOL = 3e-11  # on the residual; an error of 1e-8 in z is allowed
 STIFFNESS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)  # gamma * lambda_max

@@ -13,7 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from proxode import solve
 from proxode.inner import INNER, ImplicitEquation, Stop, solve_equation
-from proxode.solution import Stats, Status
+from proxode.solution import Stats
+from proxode.status import Status
 from proxode.structure import Structure
 from proxode.vector_field import VectorField
 

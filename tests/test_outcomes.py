@@ -212,7 +212,7 @@ def test_a_failure_at_time_zero_of_a_decreasing_solve_says_zero() -> None:
 
 
 def test_every_status_but_success_carries_advice() -> None:
-    good = (Status.SUCCESS, Status.EVENT, Status.TOLERANCE_RAISED)
+    good = (Status.SUCCESS, Status.EVENT, Status.TOLERANCE_RAISED, Status.NOISY)
     for status in Status:
         assert status.ok == (status in good)
         assert status.message and bool(status.advice) != (status in good[:2])

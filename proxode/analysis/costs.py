@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..gradients.direct_systems import SMALL as DENSE_BACKWARD
-from .probes import SAME
+from ..randomness import SAME
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis

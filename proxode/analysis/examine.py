@@ -11,6 +11,7 @@ from torch import Tensor
 from ..nn import NeuralODE
 from ..prepare import check_ends, check_limit, outside_inference_mode
 from ..problem import Problem, make_problem
+from ..randomness import SAME, randomness
 from ..rough import rough_signs
 from ..solution import Stats
 from ..times import number
@@ -18,7 +19,7 @@ from ..vector_field import VectorField
 from .diagnosis import Diagnosis, Place
 from .limits import step_limit
 from .path import Path, Stop, follow
-from .probes import SAME, Graph, disagreement, drift, graph, randomness, samples
+from .probes import Graph, disagreement, drift, graph, samples
 from .spectrum import DENSE, KRYLOV, spectrum
 
 POINTS = 12

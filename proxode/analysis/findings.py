@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..randomness import SAME
 from ..rejections import FEW, REJECTED, where
-from ..solution import Status
-from .probes import SAME
+from ..status import Status
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis

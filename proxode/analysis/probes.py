@@ -1,4 +1,4 @@
-"""Questions to f at one place, each for a few evaluations: is it a function, does autograd see it, does it know t?"""
+"""Questions to f at one place, each for a few evaluations: does autograd see it, does it know t?"""
 
 from __future__ import annotations
 
@@ -9,22 +9,10 @@ from torch import Tensor
 
 from ..norms import rms_norm
 from ..problem import Problem
+from ..randomness import difference
 from ..vector_field import VectorField
 
-SAME = 1e-6  # relative difference of two values of f that rounding and the order of sums may make
 SHORTER = 8.0  # the second of two differences
-
-
-def difference(a: Tensor, b: Tensor) -> float:
-    """|a - b| relative to the larger of them; 0 where both vanish."""
-    size = float(torch.maximum(torch.linalg.vector_norm(a), torch.linalg.vector_norm(b)))
-    return float(torch.linalg.vector_norm(a - b)) / size if size > 0 else 0.0
-
-
-@torch.no_grad()
-def randomness(f: VectorField, t: float, y: Tensor) -> float:
-    """How far two values of f at the same place are apart, relative."""
-    return difference(f(t, y), f(t, y))
 
 
 @torch.no_grad()

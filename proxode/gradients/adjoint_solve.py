@@ -17,8 +17,9 @@ from ..loop import Plan, travel
 from ..norms import anywhere, largest, rms_norm
 from ..observers import Trip, observed
 from ..problem import Problem, agreed_size
-from ..solution import SolverError, Stats, Status
+from ..solution import SolverError, Stats
 from ..spread import over
+from ..status import Status
 from ..structure import Structure
 from ..times import number
 from .adjoint import AdjointField, Linearised, Path, solving_for_a

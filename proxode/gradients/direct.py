@@ -20,8 +20,9 @@ from ..loop import Plan, integrate
 from ..norms import two_norm
 from ..problem import Problem
 from ..rough import rough_signs
-from ..solution import Failure, Solution, SolverError, Status
+from ..solution import Failure, Solution, SolverError
 from ..spread import present
+from ..status import Status
 from .base import Gradient
 from .captured import captured_by, check_seen
 from .tangent import has_tangents, paused, tangent_of, with_tangent

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ..inner import ImplicitEquation
 from ..linear import gmres
-from ..solution import Failure, SolverError, Status
+from ..solution import Failure, SolverError
+from ..status import Status
 from ..times import number
 
 MAX_ITERS = 4_000

@@ -17,8 +17,9 @@ from torch import Tensor
 from ..interpolation import combine, lagrange_weights
 from ..linear import LinearResult, gmres
 from ..norms import all_finite, anywhere, count, dot, largest, somewhere, two_norm
-from ..solution import Failure, SolverError, Stats, Status
+from ..solution import Failure, SolverError, Stats
 from ..spread import Spread, present
+from ..status import Status
 from ..vector_field import VectorField
 from .direct_systems import Direct
 from .products import Products, Sums

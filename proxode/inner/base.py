@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..norms import Norm, all_finite, rms_norm, two_norm
 from ..rough import rough_signs
-from ..solution import Status
+from ..status import Status
 from .equation import ImplicitEquation
 
 DIVERGED = 1e8  # growth of the residual beyond its first size that no solver here comes back from

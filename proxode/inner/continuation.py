@@ -18,7 +18,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..solution import Status
+from ..status import Status
 from ..times import number
 from .base import InnerResult, InnerSolver
 from .equation import ImplicitEquation

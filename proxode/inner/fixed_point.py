@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..solution import Status
+from ..status import Status
 from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 

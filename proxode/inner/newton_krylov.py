@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..linear import ASYMMETRY, LinearResult, cg, gmres
 from ..norms import two_norm
-from ..solution import Status
+from ..status import Status
 from .base import Goal, InnerSolver
 from .equation import ImplicitEquation
 

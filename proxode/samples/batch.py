@@ -14,7 +14,8 @@ from ..configure import BACKWARD
 from ..controllers import first_length, trial_length
 from ..norms import tolerance_scale
 from ..observers import Attempt, Observer
-from ..solution import Stats, Status
+from ..solution import Stats
+from ..status import Status
 from .field import BatchField
 
 ROUNDING = 1e-10

@@ -13,7 +13,9 @@ from ..configure import relative_tolerance, share_of
 from ..norms import rms_norm
 from ..observers import Observer, Trip, observed
 from ..problem import LEAST_RTOL, check_state
-from ..solution import Failure, SampleStats, Solution, SolverError, Status, new_stats
+from ..randomness import drawn, has_drawn, is_random
+from ..solution import Failure, SampleStats, Solution, SolverError, new_stats
+from ..status import Status
 from ..structure import Structure
 from .batch import STATUSES, Batch, Place
 from .field import BatchField
@@ -45,11 +47,13 @@ def solve_samples(
     batch = Batch(f, flat, sign * starts, last, relative, absolute, share, reserve, max_steps, observers)
     name = method if isinstance(method, str) else "auto"
     f.stats.steps.method = name
+    before = drawn(flat.device)
     with observed(observers, Trip(name, 0.0, 1.0, flat.numel(), f.stats, samples=size)) as ending:
         outputs, place = run(batch, way)
         ending.status = Status.SUCCESS
-    raised = (asked < relative).any(-1)
-    solution = solution_of(f, batch, outputs, place, raised, starts, ends, save_at)
+    noisy = has_drawn(before, flat.device) and is_random(f, batch.t0, batch.y0)
+    statuses = statuses_of(place, raised=(asked < relative).any(-1), noisy=noisy)
+    solution = solution_of(f, batch, outputs, place, statuses, starts, ends, save_at)
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution
@@ -130,13 +134,19 @@ def step_shares(y0: Tensor, rtol: Tensor, atol: Tensor, way: Way) -> tuple[Tenso
     return shares_of_both[0], shares_of_both[1]
 
 
+def statuses_of(place: Place, raised: Tensor, noisy: bool) -> list[Status]:
+    """How each sample ended. Of a random f nothing else is worth telling."""
+    found = [STATUSES[code] for code in place.code.tolist()]
+    if noisy:
+        return [Status.NOISY if status.ok else Status.RANDOM for status in found]
+    high = zip(found, raised.tolist(), strict=True)
+    return [Status.TOLERANCE_RAISED if raised and status is Status.SUCCESS else status for status, raised in high]
+
+
 def solution_of(
-    f: BatchField, batch: Batch, outputs: list[Tensor], place: Place, raised: Tensor, starts: Tensor, ends: Tensor,
-    save_at: Any,
+    f: BatchField, batch: Batch, outputs: list[Tensor], place: Place, statuses: list[Status], starts: Tensor,
+    ends: Tensor, save_at: Any,
 ) -> Solution:  # fmt: skip
-    statuses = [STATUSES[code] for code in place.code.tolist()]
-    statuses = [Status.TOLERANCE_RAISED if high and status is Status.SUCCESS else status
-                for status, high in zip(statuses, raised.tolist(), strict=True)]  # fmt: skip
     steps, accepted = place.counts
     samples = SampleStats(tuple(statuses), (batch.f.sign * place.t), steps, accepted)
     kept = outputs if save_at is None else outputs[:-1]

@@ -14,7 +14,7 @@ from ..interpolation import combine
 from ..methods.auto import EVIDENCE, LONG
 from ..methods.pairs import AT_LIMIT, FINE, LIMIT, STABLE, SUSPECT
 from ..methods.tableaus import ExplicitTableau
-from ..solution import Status
+from ..status import Status
 from .batch import (
     RUNNING,
     STATUSES,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..configure import KAPPA_ADAPTIVE
 from ..controllers import REACH
-from ..solution import Status
+from ..status import Status
 from . import control
 from .batch import (
     RUNNING,

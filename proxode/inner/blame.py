@@ -1,0 +1,40 @@
+"""Who is to blame for an equation that was not solved. Mostly the step, and a shorter one mends it. But if f is random
+there is no equation, and a solver with a wrong sign solves none: then shorter and shorter steps would only take time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from ..randomness import is_random
+from ..status import Status
+from ..times import number
+from .base import InnerResult, Stop
+from .equation import ImplicitEquation
+
+TRIES = 4  # equations that were not solved, and none that was, from which a solver is suspected
+EASY = 0.1  # what one plain iteration leaves of a residual that any solver should lower
+
+
+def blamed(
+    result: InnerResult, equation: ImplicitEquation, guess: Tensor, stop: Stop, *, failures: int, proven: bool
+) -> InnerResult:
+    """The same failure by its cause. It is looked for in the first, second, fourth, eighth ... failure of a solve,
+    for a few evaluations each. `proven`: has the solver solved others?"""
+    if failures & (failures - 1) or result.status is Status.INNER_NON_FINITE:
+        return result
+    if is_random(equation.f, number(equation.t), guess):
+        return replace(result, status=Status.RANDOM)
+    suspected = not proven and failures >= TRIES and stop.by_residual
+    if suspected and _is_easy(equation, guess, stop, result.size):
+        return replace(result, status=Status.INNER_AT_FAULT)
+    return result
+
+
+def _is_easy(equation: ImplicitEquation, guess: Tensor, stop: Stop, reached: float) -> bool:
+    """Does one plain iteration, z = anchor + gamma f(t, z), come nearer than the solver with all of its own?"""
+    r = equation.residual(guess)
+    before, after = stop.measure(r), stop.measure(equation.residual(guess - r))
+    return after <= EASY * min(before, reached)

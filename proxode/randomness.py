@@ -1,0 +1,43 @@
+"""Is f a function? One with dropout, or with noise that is drawn in every call, has no derivative to integrate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .norms import somewhere, two_norm
+
+SAME = 1e-6  # relative difference of two values of f that rounding and the order of sums may make
+
+
+def difference(a: Tensor, b: Tensor) -> float:
+    """|a - b| relative to the larger of them; 0 where both vanish."""
+    apart, *sizes = (float(two_norm(x.reshape(-1))) for x in (a - b, a, b))
+    return apart / max(sizes) if max(sizes) > 0 else 0.0
+
+
+@torch.no_grad()
+def randomness(f: Callable[[Any, Tensor], Tensor], t: Any, y: Tensor) -> float:
+    """How far two values of f at the same place are apart, relative."""
+    y = y.detach()
+    return difference(f(t, y).clone(), f(t, y))  # a copy: f may write all its values into one tensor
+
+
+def is_random(f: Callable[[Any, Tensor], Tensor], t: Any, y: Tensor) -> bool:
+    return randomness(f, t, y) > SAME
+
+
+def drawn(device: torch.device) -> Tensor | None:
+    """How far torch's own generator has come; None where there is none to ask."""
+    if device.type == "cpu":
+        return torch.default_generator.get_state()
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def has_drawn(before: Tensor | None, device: torch.device) -> bool:
+    """Whether random numbers were drawn since, in any of the processes."""
+    now = drawn(device)
+    return somewhere(before is not None and now is not None and not torch.equal(before, now))

@@ -1,0 +1,102 @@
+"""How a solve can end."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Status(Enum):
+    """How a solve ended. Each member carries its message and what to try."""
+
+    SUCCESS = ("the solve reached the last time", "")
+    TOLERANCE_RAISED = (
+        "the solve reached the last time, with rtol raised to what the dtype of the state carries",
+        "use float64 for a smaller one",
+    )
+    NOISY = (
+        "the solve reached the last time, but f is random: two values at one place differ, and no error was controlled",
+        "put modules with dropout to eval(), or draw noise once for a whole solve",
+    )
+    EVENT = ("a terminal event ended the solve", "")
+    NO_EVENT = (
+        "no event was found",
+        "look at the signs of the event function along the solution: `solve` with a last time shows it",
+    )
+    MAX_STEPS = (
+        "the number of steps reached its limit",
+        "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, use 'auto' or 'bdf' if the problem is "
+        "stiff and the method explicit",
+    )
+    STEP_UNDERFLOW = (
+        "underflow in dt: the step became smaller than the rounding of the time",
+        "f may be discontinuous, nan just ahead, or its solution grow without bound: look at f near the state "
+        "named here; else loosen rtol and atol, use float64, or 'bdf' if the method is explicit and the problem stiff",
+    )
+    RANDOM = (
+        "f is random: two values at the same time and state differ",
+        "put modules with dropout to eval(), draw noise once for a whole solve, or take fixed explicit steps ('rk4')",
+    )
+    NON_FINITE = (
+        "a value became nan or infinite",
+        "take smaller steps, check f at the state named here, or use a proximal method if the problem is stiff",
+    )
+    INNER_MAX_ITERATIONS = (
+        "the inner solver used all its iterations without reaching its tolerance",
+        "raise `inner_max_iters`, loosen `inner_tol`, take smaller steps, or choose a faster inner solver "
+        "('newton_krylov', or 'newton' for small states)",
+    )
+    INNER_DIVERGED = (
+        "the inner solver diverged",
+        "take smaller steps, lower `inner_lr` or leave it out, or choose 'newton_krylov' ('newton' for small states)",
+    )
+    INNER_OUTSIDE_RADIUS = (
+        "the fixed-point iteration expands: gamma times the Lipschitz constant of f is not below one",
+        "take smaller steps or choose another inner solver: 'anderson', 'newton_krylov', 'fr'",
+    )
+    INNER_NOT_SYMMETRIC = (
+        "the Jacobian of f is not symmetric, which conjugate gradients need",
+        "choose 'newton_krylov', 'anderson', or 'newton' for small states",
+    )
+    INNER_STAGNATED = (
+        "the inner solver stopped making progress above its tolerance",
+        "loosen `inner_tol`, take smaller steps, use float64, or choose 'newton_krylov' ('newton' for small states)",
+    )
+    INNER_NON_FINITE = (
+        "the inner solver met a nan or infinite value",
+        "take smaller steps, lower `inner_lr` or leave it out, or check f at the state named here",
+    )
+    INNER_AT_FAULT = (
+        "the inner solver has solved no equation yet, and one plain iteration comes nearer to solving this one: it is "
+        "at fault, not the step",
+        "leave out `inner_lr` and `inner_eta`; in a solver of your own look for a wrong sign, for z - lr * r with a "
+        "small lr lowers the residual r = z - anchor - gamma f(t, z)",
+    )
+
+    BACKWARD_NOT_CONVERGED = (
+        "the transposed linear solve of the gradient did not converge",
+        "take smaller steps or use float64",
+    )
+
+    BACKWARD_NON_FINITE = (
+        "the gradient that came into backward holds nan or infinite values",
+        "look at the loss, and at what follows the solve; a scaled loss may have overflowed",
+    )
+
+    DIRECT_NOT_CONVERGED = (
+        "the iterations that gradient='direct' records did not settle",
+        "use gradient='implicit', whose cost does not depend on them, or take smaller steps",
+    )
+
+    def __init__(self, message: str, advice: str) -> None:
+        self.message = message
+        self.advice = advice
+
+    @property
+    def ok(self) -> bool:
+        """Whether the solve did what was asked."""
+        return self in (Status.SUCCESS, Status.EVENT, Status.TOLERANCE_RAISED, Status.NOISY)
+
+    @property
+    def final(self) -> bool:
+        """Whether no shorter step can mend it."""
+        return self in (Status.RANDOM, Status.INNER_AT_FAULT)
