@@ -266,9 +266,7 @@ def _odeint_solution(
             stacklevel=3 if until is None else 4,
         )
         del options[name]
-    intervals = max(len(t) - 1, 1) if isinstance(t, Tensor) and t.dim() == 1 else 1
-    limit = check_limit("max_num_steps", options.pop("max_num_steps", 2**31 - 1))
-    max_steps = limit * intervals  # torchdiffeq counts between two outputs
+    max_steps = check_limit("max_num_steps", options.pop("max_num_steps", 2**31 - 1))
     if until is None:
         return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=True, dense=dense)
     return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=False, events=(until,), endless=True)
@@ -291,7 +289,8 @@ def _run(
         check_collective(func, plan.method, gradient)
         plan = replace(plan, max_steps=max_steps, dense=dense)
         check_transposed(problem)
-        solution = gradient.solve(replace(problem, events=events), plan)
+        # torchdiffeq, at whose door one is not `strict`, counts the steps between two outputs.
+        solution = gradient.solve(replace(problem, events=events, limited_by_output=not strict), plan)
         solution.inner_tol = plan.inner_tol
         solution.status = remark(problem, plan, solution)
     if solution.failure is not None and throw:

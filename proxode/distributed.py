@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .sharding import is_dtensor
+from .spread import is_alone
 
 ENDS = ("zero", "edge", "wrap")
 
@@ -67,6 +68,12 @@ def halo(x: Tensor, group: Any = None, *, dim: int = 0, width: int = 1, ends: st
     if x.shape[dim] < width:
         raise ValueError(
             f"`width` = {width} is more than the {x.shape[dim]} rows of this process: divide over fewer"
+        )
+    if is_alone() and dist.get_world_size(group) > 1:
+        raise RuntimeError(
+            "`halo` exchanges rows with other processes, but this solve is one process's own: each would take other "
+            "steps, and get rows of other times. Give the solve a DTensor as `y0`, or `group` (solve(..., group=...), "
+            "options={'group': ...} of odeint)"
         )
     out: Tensor = Exchange.apply(x, Border(group, dim, width, ends), False)  # type: ignore[no-untyped-call]
     return out

@@ -92,7 +92,10 @@ def _advance(
         watch, found = watch.after(number(t0), number(walk.t), step.y1, step.interpolant.evaluate)
         for crossing in found:
             path.meet(crossing)
+    reached = len(path.ys)
     path.take(walk.t, step)
+    if walk.problem.limited_by_output and len(path.ys) > reached:
+        walk.begun = walk.problem.stats.n_steps
     if on_accept is not None:
         on_accept(walk.place(step))
     return watch, None

@@ -50,6 +50,7 @@ class Problem:
     asked_rtol: float | Tensor | None = None  # before it was raised to what the dtype carries, if it was
     events: tuple[Event, ...] = ()  # to look for
     endless: bool = False  # does the last time mean nothing?
+    limited_by_output: bool = False  # does a limit of steps hold between two outputs, and not for the whole?
     quadrature: Any = None  # parts of the state that f does not read
 
     @property

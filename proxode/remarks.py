@@ -16,9 +16,10 @@ from .status import Status
 def remark(problem: Problem, plan: Plan, solution: Solution) -> Status:
     """The status of a solution, a good one qualified by what there is to say."""
     adaptive = isinstance(plan.controller, Adaptive)
+    before, problem.f.drawn = problem.f.drawn, None  # whoever keeps f for backward need not keep that
     if solution.status is not Status.SUCCESS or not (adaptive or plan.method.implicit):
         return solution.status
-    if has_drawn(problem.f.drawn, problem.y0.device) and is_random(problem.f, problem.ts[-1], _last(problem, solution)):
+    if has_drawn(before, problem.y0.device) and is_random(problem.f, problem.ts[-1], _last(problem, solution)):
         return Status.NOISY
     if adaptive and problem.asked_rtol is not None and problem.asks_too_much(_largest(solution)):
         return Status.TOLERANCE_RAISED

@@ -75,12 +75,17 @@ class Spread:
         return draw(count)
 
 
-_present: ContextVar[Spread | None] = ContextVar("spread", default=None)
+_present: ContextVar[Spread | tuple[()] | None] = ContextVar("spread", default=())  # empty: outside of any solve
 
 
 def present() -> Spread | None:
     """Over which processes states are spread here; None is over none."""
-    return _present.get()
+    return _present.get() or None
+
+
+def is_alone() -> bool:
+    """Whether this is inside of a solve of which no other process knows."""
+    return _present.get() is None
 
 
 @contextmanager

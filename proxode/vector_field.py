@@ -15,11 +15,10 @@ from torch import Tensor
 
 from .autocast import as_before, autocast_changed, autocast_state
 from .banded import Layout, layout_of
-from .calls import call
 from .compiled import Compiled, serves
 from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
 from .norms import anywhere, dot, rms_norm, somewhere, two_norm
-from .reuse import Returned
+from .reuse import Argument, Returned
 from .rough import rough_signs
 from .solution import Stats
 from .spares import Spares
@@ -62,6 +61,7 @@ class VectorField:
         self.spread: Spread | None = present()  # over which processes the states of this solve are spread
         self._agreed = ""  # the way to make products that was seen to be right
         self._returned = Returned()
+        self._argument = Argument()
         self.spares = Spares()
         self.compiled: Compiled | None = None  # func, where the user wants that
         self._autocast = autocast_state()  # of the solve; backward may run outside of the block
@@ -126,7 +126,7 @@ class VectorField:
             with as_before(self._autocast):
                 return self.evaluate(t, y)
         func = self.func if self.compiled is None or not serves() else self.compiled.call
-        out = call(func, self.time(t, y), self.structure.restore(y))
+        out = self._argument.call(func, y, self.time(t, y), self.structure.restore(y))
         out = self._flat_output(out, y)
         return -out if self.reverse else out
 

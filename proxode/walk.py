@@ -60,6 +60,7 @@ class Walk:
     state: Any = field(init=False)  # of the controller
     order: int | None = field(init=False)  # of the next step, where the method has a choice
     stops: list[Time] = field(init=False)  # that no step may cross
+    begun: int = 0  # steps after which the count for `max_steps` began
     exact: bool = True  # would a replay of the steps so far solve their equations in the same way, to the last bit?
     steps: Steps = field(init=False)  # the record of all that were tried
     ends: array[float] = field(init=False)  # of the accepted ones among them
@@ -118,11 +119,11 @@ class Walk:
             t, y = self.t, self.y
             t1 = self.ahead(until)
             given = t1 is self.stops[0] or t1 is until or not controller.retries
-            failure = _cannot_step(stats.n_steps, self.max_steps, t, t1, given=given)
+            failure = _cannot_step(stats.n_steps - self.begun, self.max_steps, t, t1, given=given)
             if failure is not None:
                 if isinstance(controller, Adaptive) and is_random(problem.f, number(t), y):
                     failure = Status.RANDOM
-                return _located(failure, problem, t, t1, f"method {method.name}, {_largest(y)}{_unsolved(stats)}")
+                return _located(failure, problem, t, t1, self._why(failure, y))
             if self.order is not None:
                 self.history = method.with_order(self.history, self.order)
             problem.notify("callback_step", t, y, t1)
@@ -150,6 +151,11 @@ class Walk:
                 return _step_failure(problem, method, t, t1, y, step)
             self.history = step.retry or self.history
             del step  # its states are not to be held during the next
+
+    def _why(self, failure: Status, y: Tensor) -> str:
+        where = " between two outputs" if self.problem.limited_by_output else ""
+        limit = f"limit {self.max_steps:,}{where}, " if failure is Status.MAX_STEPS else ""
+        return f"{limit}method {self.method.name}, {_largest(y)}{_unsolved(self.problem.stats)}"
 
     def _accept(self, t1: Time, step: Step) -> None:
         problem = self.problem

@@ -223,3 +223,24 @@ def test_a_large_state_whose_sum_overflows_is_still_finite(method: str) -> None:
     y0 = torch.full((8,), 1e38)
     y = proxode.odeint(lambda t, y: -y, y0, torch.tensor([0.0, 0.1]), method=method)
     assert_close(y[-1].detach() / 1e38, torch.full((8,), math.exp(-0.1)), rtol=1e-2, atol=0.0)
+
+
+@pytest.mark.parametrize("outputs", [2, 4, 101])
+def test_a_limit_at_torchdiffeqs_door_is_that_of_the_first_interval_too(outputs: int) -> None:
+    t = torch.linspace(0, 1, outputs, dtype=torch.float64)
+    with pytest.raises(SolverError, match="limit 50 between two outputs") as caught:
+        proxode.odeint(lambda t, y: -1e5 * (y - torch.cos(t)), Y0, t, method="dopri5", options={"max_num_steps": 50})
+    assert caught.value.solution is not None and caught.value.solution.stats.n_steps == 50
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "bdf"}, {"per_sample": True}, {"method": "rk4", "step_size": 0.1}])
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_f_that_writes_into_its_argument_is_told_so_and_leaves_y0_alone(grad: bool, options: dict[str, Any]) -> None:
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        y *= -1.0
+        return y
+
+    y0 = torch.ones(3, 2, dtype=torch.float64)
+    with torch.set_grad_enabled(grad), pytest.raises(ValueError, match="written into its argument y"):
+        proxode.solve(f, y0, 0.0, 1.0, **options)
+    assert_close(y0, torch.ones_like(y0))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..calls import call
+from ..reuse import Argument
 from ..solution import Stats
 from ..structure import Structure, check_output
 
@@ -49,6 +49,7 @@ class BatchField:
         self.onward = bool((sign > 0).all())
         self.plain = not structure.is_tuple and len(structure.shapes[0]) == 2
         self.wanted = torch.is_grad_enabled()  # may anybody want a gradient?
+        self._argument = Argument()
         self.captures = False  # has f been seen to depend on something that wants one?
 
     def __call__(self, t: Tensor, y: Tensor) -> Tensor:
@@ -71,7 +72,7 @@ class BatchField:
 
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
         when = (t if self.onward else self.sign * t).to(y.dtype)
-        out = call(self.func, when, y if self.plain else self.restore(y))
+        out = self._argument.call(self.func, y, when, y if self.plain else self.restore(y))
         check_output(out, self.structure, y)
         flat = self.flatten(out).to(y.dtype)
         return flat if self.onward else flat * self.sign[:, None].to(y.dtype)
