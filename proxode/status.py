@@ -29,8 +29,8 @@ class Status(Enum):
     )
     STEP_UNDERFLOW = (
         "underflow in dt: the step became smaller than the rounding of the time",
-        "f may be discontinuous, nan just ahead, or its solution grow without bound: look at f near the state "
-        "named here; else loosen rtol and atol, use float64, or 'bdf' if the method is explicit and the problem stiff",
+        "f may be discontinuous, nan just ahead, or its solution grow without bound: look at f near there; else loosen "
+        "rtol and atol, use float64, or 'bdf' if the method is explicit and the problem stiff",
     )
     RANDOM = (
         "f is random: two values at the same time and state differ",
@@ -38,7 +38,8 @@ class Status(Enum):
     )
     NON_FINITE = (
         "a value became nan or infinite",
-        "take smaller steps, check f at the state named here, or use a proximal method if the problem is stiff",
+        "look at f there first (a division, a log, a root?); else take smaller steps, or a proximal method if the "
+        "problem is stiff",
     )
     INNER_MAX_ITERATIONS = (
         "the inner solver used all its iterations without reaching its tolerance",
@@ -63,7 +64,7 @@ class Status(Enum):
     )
     INNER_NON_FINITE = (
         "the inner solver met a nan or infinite value",
-        "take smaller steps, lower `inner_lr` or leave it out, or check f at the state named here",
+        "take smaller steps, lower `inner_lr` or leave it out, or look at f near there",
     )
     INNER_AT_FAULT = (
         "the inner solver has solved no equation yet, and one plain iteration comes nearer to solving this one: it is "

@@ -12,20 +12,20 @@ import torch
 from torch import Tensor
 
 from .controllers import REACH, Adaptive, Controller, Outcome, first_step
+from .failures import cannot_step, step_failure, stopped, without_start
 from .inner import Solve
+from .inner.own import is_own
 from .methods.base import Method, Step
-from .norms import all_finite, largest, tolerance_scale
+from .methods.own import check_step
+from .norms import all_finite, tolerance_scale
 from .observers import Attempt
 from .problem import Problem
-from .randomness import drawn, is_random
+from .randomness import drawn
 from .recording import without_graph
-from .rejections import FAILED
-from .solution import Failure, Stats
-from .status import Status
+from .solution import Failure
 from .steps import Kind, Steps
 from .times import Time, number
 
-UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 NEARLY = 1e-9  # part of a step below which the rest of the way to a point of a grid is rounding
 KINDS = 100  # more than there are kinds of steps of one method
 STANDING = ("t", "y", "history", "t1", "state", "order")
@@ -62,12 +62,14 @@ class Walk:
     stops: list[Time] = field(init=False)  # that no step may cross
     begun: int = 0  # steps after which the count for `max_steps` began
     exact: bool = True  # would a replay of the steps so far solve their equations in the same way, to the last bit?
+    own: bool = field(init=False)  # is the method the user's own?
     steps: Steps = field(init=False)  # the record of all that were tried
     ends: array[float] = field(init=False)  # of the accepted ones among them
     kind: Any = field(init=False, default=...)  # the order of the last of these
 
     def __post_init__(self) -> None:
         problem = self.problem
+        self.own = is_own(self.method)
         self.steps = problem.stats.steps
         self.ends = self.steps.ends
         end = math.inf if problem.endless else problem.f.user_time(problem.ts[-1])
@@ -81,7 +83,7 @@ class Walk:
         self.history = method.init(problem.f, self.t, self.y, span, side) if start is None else start.history
         slope = getattr(self.history, "slope", None)
         if slope is not None and not all_finite(slope):
-            return _located(Status.NON_FINITE, problem, self.t, self.t, f"method {method.name}: f at the first time")
+            return without_start(problem, method, slope)
         first = _first_step(problem, method.first_power(self.history), self.controller, slope)
         _, self.t1, self.state, self.order = self.controller.start(self.t, first)
         self.stops = _stops(problem, self.t)
@@ -119,20 +121,20 @@ class Walk:
             t, y = self.t, self.y
             t1 = self.ahead(until)
             given = t1 is self.stops[0] or t1 is until or not controller.retries
-            failure = _cannot_step(stats.n_steps - self.begun, self.max_steps, t, t1, given=given)
-            if failure is not None:
-                if isinstance(controller, Adaptive) and is_random(problem.f, number(t), y):
-                    failure = Status.RANDOM
-                return _located(failure, problem, t, t1, self._why(failure, y))
+            status = cannot_step(stats.n_steps - self.begun, self.max_steps, t, t1, given=given)
+            if status is not None:
+                return stopped(status, problem, method, t, t1, y, self.max_steps)
             if self.order is not None:
                 self.history = method.with_order(self.history, self.order)
             problem.notify("callback_step", t, y, t1)
             stats.n_steps += 1
             step = method.step(problem.f, t, t1, self.history, self.solve, side=_side(problem, t, t1))
+            if self.own:
+                check_step(method, step, t1, y, adaptive=isinstance(controller, Adaptive))
             outcome = _outcome(problem, method, y, step)
             hopeless = not controller.retries or (step.failure is not None and step.failure.status.final)
             if hopeless and not math.isfinite(outcome.ratio):
-                return _step_failure(problem, method, t, t1, y, step)
+                return step_failure(problem, method, t, t1, y, step)
             if not controller.retries and t1 is until and _short(t, t1, self.t1):
                 accept = True  # the rest of the way to that point of the grid is the next step
             else:
@@ -148,14 +150,9 @@ class Walk:
                 self._tell(t, t1, step, outcome, accepted=False)
             problem.notify("callback_reject_step", t, y, t1)
             if number(self.t1) >= number(t1):  # held at the least step that the user allows
-                return _step_failure(problem, method, t, t1, y, step)
+                return step_failure(problem, method, t, t1, y, step)
             self.history = step.retry or self.history
             del step  # its states are not to be held during the next
-
-    def _why(self, failure: Status, y: Tensor) -> str:
-        where = " between two outputs" if self.problem.limited_by_output else ""
-        limit = f"limit {self.max_steps:,}{where}, " if failure is Status.MAX_STEPS else ""
-        return f"{limit}method {self.method.name}, {_largest(y)}{_unsolved(self.problem.stats)}"
 
     def _accept(self, t1: Time, step: Step) -> None:
         problem = self.problem
@@ -235,14 +232,6 @@ def _side(problem: Problem, t0: Time, t1: Time) -> int:
     return int(bool(problem.jumps) and (number(t0) in problem.jumps or number(t1) in problem.jumps))
 
 
-def _cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -> Status | None:
-    """`given`: the end of the step was not the controller's choice, and may be as near as it likes."""
-    if n_steps >= max_steps:
-        return Status.MAX_STEPS
-    least = 0.0 if given else UNDERFLOW * abs(number(t))
-    return None if number(t1) - number(t) > least else Status.STEP_UNDERFLOW
-
-
 def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
     ratio = _error_ratio(problem, y0, step)
     others: list[tuple[int, float]] = []
@@ -288,29 +277,3 @@ def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
 
 def _largest_of(sizes: Tensor) -> float:
     return float(sizes if sizes.numel() == 1 else sizes.max())
-
-
-def _step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:
-    inner = step.failure
-    if inner is None:
-        return _located(Status.NON_FINITE, problem, t0, t1, f"method {method.name}, {_largest(y0)} before the step")
-    detail = (
-        f"method {method.name}, inner solver {inner.solver} after {inner.iterations} iterations: "
-        f"smallest residual {inner.size:.3g}, tolerance {inner.tol:.3g}, {_largest(y0)} before the step"
-    )
-    return _located(inner.status, problem, t0, t1, detail)
-
-
-def _unsolved(stats: Stats) -> str:
-    """A word about the inner solver, where it may be what is wrong."""
-    failed = stats.n_inner_failed
-    return f", {failed:,} inner solves failed: look at `inner` first" if failed > FAILED * stats.n_steps else ""
-
-
-def _largest(y: Tensor) -> str:
-    return f"largest |y| {largest(y):.3g}"
-
-
-def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:
-    h = number(t1) - number(t0)
-    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail)

@@ -36,7 +36,7 @@ LAYERS = (
     ("problem", "linear", "interpolation"),
     ("inner",),
     ("methods", "controllers"),
-    ("endless",),
+    ("endless", "failures"),
     ("trajectory", "walk"),
     ("loop",),
     ("gradients",),

@@ -244,3 +244,21 @@ def test_an_f_that_writes_into_its_argument_is_told_so_and_leaves_y0_alone(grad:
     with torch.set_grad_enabled(grad), pytest.raises(ValueError, match="written into its argument y"):
         proxode.solve(f, y0, 0.0, 1.0, **options)
     assert_close(y0, torch.ones_like(y0))
+
+
+@pytest.mark.parametrize("method", ["dopri5", "bdf", "auto"])
+def test_a_failure_says_where_f_has_no_value_and_that_a_solution_grows(method: str) -> None:
+    def no_start(t: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([y[0], torch.log(-y[1] ** 2)])
+
+    def ends(t: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([y[0], torch.log(0.5 - t)])
+
+    y0 = torch.ones(2, dtype=torch.float64)
+    which = "f is nan or infinite in 1 of 2 components, first in number 1"
+    with pytest.raises(SolverError, match=f"at the first time {which}"):
+        proxode.solve(no_start, y0, 0.0, 1.0, method=method)
+    with pytest.raises(SolverError, match=rf"at t = 0.5\d* {which}"):
+        proxode.solve(ends, y0, 0.0, 1.0, method=method)
+    with pytest.raises(SolverError, match="from 1: the solution may grow without bound"):
+        proxode.solve(lambda t, y: y**2, y0, 0.0, 2.0, method=method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import fields, replace
 
@@ -49,7 +50,9 @@ def inner_solvers(
         solvers = _auto(size, equation) if present() is None else (INNER["anderson"], INNER["newton_krylov"])
     elif isinstance(inner, str):
         if inner not in INNER:
-            raise ValueError(f"unknown inner solver {inner!r} (`inner`); known are: auto, {', '.join(INNER)}")
+            near = difflib.get_close_matches(inner.lower(), INNER, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ValueError(f"unknown inner solver {inner!r}{meant} (`inner`); known are: auto, {', '.join(INNER)}")
         solvers = (INNER[inner],)
     elif isinstance(inner, InnerSolver):
         solvers = (inner,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from ..norms import Norm, all_finite, rms_norm, two_norm
 from ..rough import rough_signs
 from ..status import Status
 from .equation import ImplicitEquation
+from .own import checked_step, is_own
 
 DIVERGED = 1e8  # growth of the residual beyond its first size that no solver here comes back from
 PROGRESS = 0.9  # a residual below this part of the best one so far counts as progress
@@ -214,8 +216,9 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
     goal = Goal(min(tol / size, 1.0), tol, stop.measure, stop.by_residual, stop.believing, stop.given)
     state = solver.init(equation, z, r, goal)
     most, patience = solver.limits(state, hurried=stop.believing)
+    step = partial(checked_step, solver) if is_own(solver) else solver.step
     for i in range(1, (stop.max_iters or most) + 1):
-        z, state = solver.step(equation, z, r, state)
+        z, state = step(equation, z, r, state)
         if not stop.by_residual:
             before, at = at, solver.iterate(z, state)
             if at is not before and solver.is_whole(state) and _settled(at, before, tol):

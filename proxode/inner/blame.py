@@ -23,7 +23,7 @@ def blamed(
 ) -> InnerResult:
     """The same failure by its cause. It is looked for in the first, second, fourth, eighth ... failure of a solve,
     for a few evaluations each. `proven`: has the solver solved others?"""
-    if failures & (failures - 1) or result.status is Status.INNER_NON_FINITE:
+    if failures & (failures - 1) or (result.status is Status.INNER_NON_FINITE and not result.iterations):
         return result
     if is_random(equation.f, number(equation.t), guess):
         return replace(result, status=Status.RANDOM)

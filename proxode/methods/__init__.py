@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+
+from ..inner.own import is_own
 from .auto import Auto
 from .base import History, Method, Proximal, Step
 from .bdf import BDF, bdf_coefficients
@@ -9,6 +12,7 @@ from .chebyshev import Chebyshev
 from .dirk import BackwardEuler, CrankNicolson, MultiStage, Sdirk
 from .explicit import ExplicitRungeKutta
 from .explicit_tableaus import EXPLICIT
+from .own import check_own
 from .proximal_tableaus import MULTISTAGE
 from .variable_bdf import VariableBDF
 
@@ -36,13 +40,17 @@ ELSEWHERE = {  # names of torchdiffeq that are not there
 def method_of(method: str | Method | None) -> Method:
     """The method that a name (or an object) asks for; None and "auto" are the default."""
     if isinstance(method, Method):
+        if is_own(method):
+            check_own(method)
         return method
     if method is None or method == "auto":
         return METHODS[AUTO]
     if not isinstance(method, str):
         raise TypeError(f"`method` must be a name or a Method, not {type(method).__name__}")
     if method not in METHODS:
-        other = f" (take {ELSEWHERE[method]} in its place)" if method in ELSEWHERE else ""
+        near = difflib.get_close_matches(method.lower(), METHODS, 1)
+        other = f" (did you mean {near[0]!r}?)" if near else ""
+        other = f" (take {ELSEWHERE[method]} in its place)" if method in ELSEWHERE else other
         raise ValueError(f"unknown `method` {method!r}{other}; known are: {', '.join(METHODS)}")
     return METHODS[method]
 

@@ -57,12 +57,12 @@ class Method:
     @property
     def name(self) -> str:
         """What users write to choose it."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have a property name -> str")
 
     @property
     def order(self) -> int:
         """Of its steps; of the highest, where it varies."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have a property order -> int")
 
     @property
     def implicit_order(self) -> int:
@@ -80,11 +80,12 @@ class Method:
 
     def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> Any:
         """`span` is how far the solve is to go; `side` = 1 says that f jumps at t0, and is meant from after it."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have init(self, f, t0, y0, span, side) -> history")
 
     def step(self, f: VectorField, t0: Time, t1: Time, history: Any, solve: Solve, side: int = 0) -> Step:
         """`side` = 1 says that f may jump at t0 and t1 and is meant from inside the step."""
-        raise NotImplementedError
+        kind = type(self).__name__
+        raise NotImplementedError(f"{kind} must have step(self, f, t0, t1, history, solve, side) -> Step")
 
     def after_jump(self, history: Any) -> Any:
         """The history without what a jump of f has made void."""

@@ -1,0 +1,93 @@
+"""Why a solve cannot go on: where it stands, and what can be found out there for a few evaluations of f."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .methods.base import Method, Step
+from .norms import all_finite, largest
+from .problem import Problem
+from .randomness import is_random
+from .rejections import FAILED
+from .solution import Failure, Stats
+from .status import Status
+from .times import Time, number
+
+UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
+GROWN = 1e6  # times the first state, from which a solution may be growing without bound
+AHEAD = (1e-9, 1e-6, 1e-3)  # of the way: where f is looked at after an underflow
+
+
+def cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) -> Status | None:
+    """`given`: the end of the step was not the controller's choice, and may be as near as it likes."""
+    if n_steps >= max_steps:
+        return Status.MAX_STEPS
+    least = 0.0 if given else UNDERFLOW * abs(number(t))
+    return None if number(t1) - number(t) > least else Status.STEP_UNDERFLOW
+
+
+def stopped(status: Status, problem: Problem, method: Method, t: Time, t1: Time, y: Tensor, max_steps: int) -> Failure:
+    """No more steps, or none that is short enough."""
+    where = " between two outputs" if problem.limited_by_output else ""
+    detail = f"limit {max_steps:,}{where}, " if status is Status.MAX_STEPS else ""
+    detail += f"method {method.name}, {_size(problem, y)}{_unsolved(problem.stats)}"
+    if method.adaptive and is_random(problem.f, number(t), y):
+        status = Status.RANDOM
+    elif status is Status.STEP_UNDERFLOW:
+        detail += _ahead(problem, number(t), y)
+    return _located(status, problem, t, t1, detail)
+
+
+def without_start(problem: Problem, method: Method, slope: Tensor) -> Failure:
+    """f is not finite where the solve is to begin."""
+    t, detail = problem.ts[0], f"method {method.name}, at the first time {_not_finite(problem, slope)}"
+    return _located(Status.NON_FINITE, problem, t, t, detail)
+
+
+def step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:
+    inner = step.failure
+    size = f"largest |y| {largest(y0):.3g} before the step"
+    if inner is None:
+        return _located(Status.NON_FINITE, problem, t0, t1, f"method {method.name}, {size}")
+    detail = (
+        f"method {method.name}, inner solver {inner.solver} after {inner.iterations} iterations: "
+        f"smallest residual {inner.size:.3g}, tolerance {inner.tol:.3g}, {size}"
+    )
+    return _located(inner.status, problem, t0, t1, detail)
+
+
+def _unsolved(stats: Stats) -> str:
+    """A word about the inner solver, where it may be what is wrong."""
+    failed = stats.n_inner_failed
+    return f", {failed:,} inner solves failed: look at `inner` first" if failed > FAILED * stats.n_steps else ""
+
+
+def _size(problem: Problem, y: Tensor) -> str:
+    size, first = largest(y), largest(problem.y0)
+    grown = size > GROWN * max(first, 1.0)
+    return f"largest |y| {size:.3g}" + (f" from {first:.3g}: the solution may grow without bound" if grown else "")
+
+
+def _ahead(problem: Problem, t: float, y: Tensor) -> str:
+    """Whether f has no value just ahead, which no step can cross."""
+    span = number(problem.ts[-1]) - t
+    with torch.no_grad():
+        for part in AHEAD if span < float("inf") else ():
+            value = problem.f(t + part * span, y.detach())
+            if not all_finite(value):
+                return f", at t = {problem.f.user_time(t + part * span):.9g} {_not_finite(problem, value)}"
+    return ""
+
+
+def _not_finite(problem: Problem, value: Tensor) -> str:
+    """In which components."""
+    if problem.f.spread is not None:  # who knows only a part
+        return "f is nan or infinite"
+    where = (~torch.isfinite(value)).nonzero().flatten()
+    return f"f is nan or infinite in {len(where):,} of {value.shape[-1]:,} components, first in number {int(where[0])}"
+
+
+def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:
+    h = number(t1) - number(t0)
+    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail)
