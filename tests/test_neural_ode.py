@@ -142,3 +142,24 @@ def test_a_failed_solve_says_what_it_cost() -> None:
     with pytest.raises(proxode.SolverError, match="number of steps"):
         layer(Y0)
     assert layer.stats is not None and layer.stats.n_steps >= 3 and math.isfinite(layer.stats.nfe_forward)
+
+
+def test_the_solve_of_a_layer_with_its_own_times_and_tolerances_or_others() -> None:
+    times = torch.linspace(0, 3, 7, dtype=torch.float64)
+    layer = NeuralODE(lambda t, y: -100 * (y - torch.cos(t)), times=times, rtol=1e-3, atol=1e-3)
+    y0 = torch.ones(2, dtype=torch.float64)
+    assert (layer.t0, layer.t1) == (0.0, 3.0)
+    solution = layer.solve(y0)
+    assert torch.equal(solution.ys, layer(y0)) and torch.equal(solution.ts, times)
+    assert "t = 0 to 3" in solution.summary()
+    tight = layer.solve(y0, rtol=1e-8, atol=1e-8)
+    assert tight.stats.n_steps > 2 * solution.stats.n_steps and layer.settings["rtol"] == 1e-3
+    assert torch.equal(layer.solve(y0, method="dopri5", save_at=None).ts, times[[0, -1]])
+
+
+def test_times_in_the_place_of_the_last_one_are_told_where_they_belong() -> None:
+    times = torch.linspace(0, 3, 7)
+    with pytest.raises(TypeError, match=r"give several as NeuralODE\(func, times=...\)"):
+        NeuralODE(lambda t, y: -y, times)
+    with pytest.raises(TypeError, match="`t1` and `times` exclude each other"):
+        NeuralODE(lambda t, y: -y, 2.0, times=times)

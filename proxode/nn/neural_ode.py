@@ -25,20 +25,21 @@ class NeuralODE(nn.Module):
     Args:
         func: `func(t, y)` returns dy/dt in the structure of y, a tensor or a tuple of tensors. If it is a module its
             parameters are those of the layer.
-        t1: where the solve ends; a tensor or a parameter may be given, and gets its gradient.
+        t1: where the solve ends, by default at 1; a tensor or a parameter may be given, and gets its gradient.
         t0: where it begins, likewise.
         times: instead of the two, a 1-D tensor: y0 belongs to the first of them, and the states at all of them come
             back, stacked in front.
         method: as in `proxode.solve`, like all that follow; `step_size` and `quadrature` are among the options.
 
-    `stats` is what the last solve has cost; a backward pass through it goes on counting there.
+    `stats` is what the last solve has cost; a backward pass through it goes on counting there. A module as func: the
+    parameters of a network that a plain function captures are trained too, but they are not among the layer's.
     """
 
     times: Tensor | None
     stats: Stats | None
 
     def __init__(
-        self, func: Callable[..., Any], t1: float | Tensor = 1.0, *, t0: float | Tensor = 0.0,
+        self, func: Callable[..., Any], t1: float | Tensor | None = None, *, t0: float | Tensor = 0.0,
         times: Tensor | None = None, method: str | Method = "auto", inner: str | InnerSolver = "auto",
         gradient: str | Gradient = "implicit", rtol: Any = 1e-4, atol: Any = 1e-6, **options: Any,
     ) -> None:  # fmt: skip
@@ -54,9 +55,16 @@ class NeuralODE(nn.Module):
             raise TypeError(
                 "`times` must be a one-dimensional floating torch.Tensor of at least two: torch.tensor([0.0, 1.0])"
             )
+        if isinstance(t1, Tensor) and t1.numel() > 1:
+            raise TypeError(f"`t1` is one time, not {t1.numel()}: give several as NeuralODE(func, times=...)")
+        if t1 is not None and times is not None:
+            raise TypeError("`t1` and `times` exclude each other: the last of `times` is where the solve ends")
         method_of(method)  # an unknown name is an error now, not in the first forward pass
         self.func = func
-        self.t0, self.t1 = t0, t1
+        if times is None:
+            self.t0, self.t1 = t0, 1.0 if t1 is None else t1
+        else:  # to be read; a solve takes them from `times`, which may move or be trained
+            self.t0, self.t1 = _shown(times[0]), _shown(times[-1])
         if isinstance(times, nn.Parameter):
             self.times = times
         else:  # it moves with the layer from device to device
@@ -72,6 +80,15 @@ class NeuralODE(nn.Module):
 
     def integrate(self, func: Callable[..., Any], y0: Any, *, reverse: bool = False, **options: Any) -> Any:
         """`forward` with another function in the place of `func`, one that belongs to this pass alone, and options."""
+        solution = self._solution(func, y0, reverse, options)
+        return _at_end(solution) if self.times is None else solution.ys
+
+    def solve(self, y0: Any, *, reverse: bool = False, **options: Any) -> Solution:
+        """The whole `Solution` of what `forward` does: its states, costs and status, for `summary()` and `plot()`.
+        Options stand for those of the layer in this solve: `layer.solve(y0, rtol=1e-7, atol=1e-9)`."""
+        return self._solution(self.func, y0, reverse, options)
+
+    def _solution(self, func: Callable[..., Any], y0: Any, reverse: bool, options: dict[str, Any]) -> Solution:
         t0, t1, save_at = self.t0, self.t1, self.times
         if save_at is not None:
             t0, t1 = save_at[0], save_at[-1]
@@ -79,12 +96,12 @@ class NeuralODE(nn.Module):
             t0, t1 = t1, t0
             save_at = None if save_at is None else save_at.flip(0)
         try:
-            solution = solve(func, y0, t0, t1, save_at=save_at, **(self.settings | options))
+            solution = solve(func, y0, t0, t1, **({"save_at": save_at} | self.settings | options))
         except SolverError as error:
             self.stats = None if error.solution is None else error.solution.stats
             raise
         self.stats = solution.stats
-        return _at_end(solution) if save_at is None else solution.ys
+        return solution
 
     def extra_repr(self) -> str:
         times = f"t0={_shown(self.t0)}, t1={_shown(self.t1)}" if self.times is None else f"times={self.times.tolist()}"
