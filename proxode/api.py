@@ -169,7 +169,7 @@ def _until_event(
     if failure is None and not len(solution.event_ts[0]):
         failure = Failure(Status.NO_EVENT, number(t[0]), 0, 0.0, "from here on, as far as time reaches")
     elif failure is not None and failure.status is Status.MAX_STEPS:
-        failure = replace(failure, detail=f"no event was found before; {failure.detail}")
+        failure = replace(failure, detail=f"no event was found before: has event_fn a change of sign? {failure.detail}")
     if failure is not None:
         solution.status, solution.failure = failure.status, failure
         raise SolverError(failure, solution)

@@ -215,7 +215,8 @@ def first_step(
 
 def trial_length(d0: float, d1: float, span: float) -> float:
     """A length over which f may be looked at, for a state of size d0 and a slope of size d1."""
-    return min(1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1, span)
+    h = 1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1
+    return min(h if h > 0.0 else 1e-6, span)  # of a float16 the size may have overflowed
 
 
 def first_length(h0: float, d1: float, d2: float, order: int, span: float) -> float:

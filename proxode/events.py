@@ -16,6 +16,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from .duals import dual_level
 from .norms import rms_norm
 from .roots import find_root
 from .times import Time, number
@@ -213,7 +214,7 @@ def _differ(sign: int, value: float) -> bool:
 @torch.no_grad()
 def _velocity(curve: Curve, t: float) -> Tensor:
     """The derivative of the interpolant, by a dual number."""
-    with forward_ad.dual_level():
+    with dual_level():
         time = torch.tensor(t, dtype=torch.float64)
         y, velocity = forward_ad.unpack_dual(curve(forward_ad.make_dual(time, torch.ones_like(time))))
         return torch.zeros_like(y) if velocity is None else velocity.detach().clone()

@@ -114,11 +114,24 @@ def check_options(caller: str, options: dict[str, Any], known: Iterable[str] = (
     raise TypeError(f"{caller}() got unknown options: {unknown_names(unknown, tuple(known))}")
 
 
+ADJOINT = "it is one of gradient=proxode.gradients.Continuous(...)"
+ELSEWHERE = {  # names that mean something at another door
+    "adjoint_rtol": ADJOINT, "adjoint_atol": ADJOINT, "adjoint_method": ADJOINT, "adjoint_options": ADJOINT,
+    "adjoint_params": ADJOINT, "max_num_steps": "it is called max_steps here", "event_fn": "it is called event here",
+    "grid_points": "times that no step crosses are `step_t`, or `jump_t` where f jumps",
+    "eps": "torchdiffeq has no such option any more; `jump_t` marks where f jumps",
+}  # fmt: skip
+
+
 def unknown_names(unknown: Iterable[str], known: tuple[str, ...]) -> str:
     """Each with what may have been meant; then all that there are."""
 
     def meant(name: str) -> str:
         found = difflib.get_close_matches(name, known, 1)
+        if name in ELSEWHERE and name not in known:
+            return f"{name!r} ({ELSEWHERE[name]})"
+        if name == "save_at" and "save_at" not in known:
+            return f"{name!r} (of `proxode.solve` only: here interpolate(t) gives the state inside of the last step)"
         if name in ARGUMENTS and name not in known:
             return f"{name!r} (of `proxode.solve` only)"
         return f"{name!r}" + (f" (did you mean {found[0]!r}?)" if found else "")

@@ -115,6 +115,8 @@ def make_problem(
 def check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
     if not isinstance(y0, Tensor | tuple):
         hint = ": torch.tensor([1.0, ...])" if isinstance(y0, list | float | int) else ""
+        hint = ": tuple(y0)" if isinstance(y0, list) and y0 and isinstance(y0[0], Tensor) else hint
+        hint = ": torch.from_numpy(y0)" if type(y0).__name__ == "ndarray" else hint
         raise TypeError(f"`y0` must be a torch.Tensor or a tuple of them, not {type(y0).__name__}{hint}")
     parts = y0 if isinstance(y0, tuple) else (y0,)
     if not parts:
@@ -143,7 +145,8 @@ def check_state(y0: Any, implicit: bool) -> tuple[Structure, Tensor]:
 
 def _check_times(t: Any, flat: Tensor) -> Tensor:
     if not isinstance(t, Tensor):
-        raise TypeError(f"`t` must be a torch.Tensor, not {type(t).__name__}: torch.tensor([t0, ..., t1])")
+        hint = "torch.from_numpy(t)" if type(t).__name__ == "ndarray" else "torch.tensor([t0, ..., t1])"
+        raise TypeError(f"`t` must be a torch.Tensor, not {type(t).__name__}: {hint}")
     if not t.is_floating_point():
         raise TypeError(f"`t` must have a floating dtype, not {t.dtype}: write the times as 0., 1. or use t.double()")
     if t.dim() != 1 or len(t) == 0:
@@ -154,7 +157,9 @@ def _check_times(t: Any, flat: Tensor) -> Tensor:
         raise NotImplementedError("forward mode with respect to `t` is not available: use backward")
     later = t[1:] - t[:-1]
     if not (bool((later > 0).all()) or bool((later < 0).all())):
-        raise ValueError("`t` must be strictly increasing or strictly decreasing")
+        i = int((later * later[0] <= 0).nonzero()[0])  # where it does not go on as it began
+        pair = f"t[{i}] = {float(t[i].detach()):.6g} and t[{i + 1}] = {float(t[i + 1].detach()):.6g}"
+        raise ValueError(f"`t` must be strictly increasing or strictly decreasing: look at {pair}")
     if t.device != flat.device:
         warnings.warn(f"`t` is on {t.device} and y0 on {flat.device}: t is moved there", stacklevel=5)
         t = t.to(flat.device)

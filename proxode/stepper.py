@@ -96,7 +96,14 @@ class Stepper:
         if self._course.plan.method.name != state["method"]:
             raise ValueError(f"the state was saved by method {state['method']!r}: its history is no use to another")
         self._course.go_on(**thaw({name: state[name] for name in ("standing", "memory", "recycled")}))
+        if number(self._course.walk.t) > number(self._course.problem.ts[-1]):
+            raise ValueError(f"`t1` = {self._end:.6g} is behind the time at which the solve stands, {self.t:.6g}")
         return self
+
+    def __repr__(self) -> str:
+        end = "" if self._course.problem.endless else f" of {self._end:.6g}"
+        how = "" if self.status is None else f", {self.status.name}"
+        return f"Stepper({self._course.plan.method.name}, t = {self.t:.6g}{end}, {self.stats.n_steps} steps{how})"
 
     # Where it stands
 

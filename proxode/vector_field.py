@@ -16,6 +16,7 @@ from torch import Tensor
 from .autocast import as_before, autocast_changed, autocast_state
 from .banded import Layout, layout_of
 from .compiled import Compiled, serves
+from .duals import dual_level
 from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
 from .norms import anywhere, dot, rms_norm, somewhere, two_norm
 from .reuse import Argument, Returned
@@ -182,7 +183,7 @@ class VectorField:
 
     def _jvp_forward(self, t: Time, y: Tensor, v: Tensor) -> Tensor | None:
         try:
-            with torch.no_grad(), forward_ad.dual_level():
+            with torch.no_grad(), dual_level():
                 out = self.evaluate(t, forward_ad.make_dual(y, v))
                 tangent = forward_ad.unpack_dual(out).tangent
         except REFUSALS:  # whatever f dislikes about dual numbers; its own errors come out of a plain call

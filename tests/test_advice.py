@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -96,3 +98,53 @@ def test_a_slip_is_answered_with_what_was_meant(call, says: str) -> None:  # typ
 def test_an_option_of_solve_at_the_other_door_is_told_as_such() -> None:
     with pytest.warns(UserWarning, match="'per_sample' \\(of `proxode.solve` only\\)"):
         proxode.odeint(lambda t, y: -y, ONE, FINE, options={"per_sample": True})
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda f: proxode.solve(f, ONE, 0.0, 1.0, adjoint_rtol=1e-3), r"gradient=proxode.gradients.Continuous\("),
+        (lambda f: proxode.solve(f, ONE, 0.0, 1.0, max_num_steps=9), "it is called max_steps here"),
+        (lambda f: proxode.Stepper(f, ONE, 0.0, save_at=FINE), r"here interpolate\(t\) gives the state"),
+        (lambda f: proxode.odeint(f, [ONE], FINE), r"tuple\(y0\)"),
+        (lambda f: proxode.odeint(f, ONE.numpy(), FINE), r"torch.from_numpy\(y0\)"),
+        (lambda f: proxode.odeint(f, ONE, FINE.numpy()), r"torch.from_numpy\(t\)"),
+        (lambda f: proxode.odeint(f, ONE, FINE[[0, 1, 3, 3, 4]]), r"t\[2\] = 0.612245 and t\[3\] = 0.612245"),
+        (lambda f: proxode.odeint(f, ONE, FINE[[0, 1, 3, 2]]), r"t\[2\] = 0.612245 and t\[3\] = 0.408163"),
+        (lambda f: proxode.odeint(f, ONE, FINE[[0, 0]]), r"t\[0\] = 0 and t\[1\] = 0"),
+    ],
+)
+def test_what_stands_in_a_wrong_place_is_told_where_it_belongs(call, says: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises((TypeError, ValueError), match=says):
+        call(lambda t, y: -y)
+
+
+def test_an_option_of_an_older_torchdiffeq_is_told_what_takes_its_place() -> None:
+    with pytest.warns(UserWarning, match="'grid_points' \\(times that no step crosses are `step_t`"):
+        proxode.odeint(lambda t, y: -y, ONE, FINE, options={"grid_points": FINE[:2]})
+
+
+def test_a_stepper_says_where_it_stands_and_does_not_go_back() -> None:
+    stepper = proxode.Stepper(lambda t, y: -y, ONE, 0.0, t1=10.0, method="bdf")
+    stepper.advance(5.0)
+    assert repr(stepper) == f"Stepper(bdf, t = 5 of 10, {stepper.stats.n_steps} steps)"
+    with pytest.raises(ValueError, match="`t1` = 2 is behind the time at which the solve stands, 5"):
+        proxode.Stepper.resume(lambda t, y: -y, stepper.state, t1=2.0)
+
+
+def test_a_float16_whose_slope_overflows_has_a_first_step() -> None:
+    y0 = torch.ones(3, dtype=torch.float16)
+    solution = proxode.solve(lambda t, y: -2000.0 * y, y0, 0.0, 0.01, method="dopri5", rtol=1e-2, atol=1e-2)
+    assert solution.status.ok and float(solution.ys[-1].abs().max()) < 0.02
+
+
+def test_the_first_dual_number_gives_no_warning() -> None:
+    code = (
+        "import warnings; warnings.simplefilter('error'); import torch, proxode\n"
+        "t, y = proxode.odeint_event(lambda t, y: -torch.ones_like(y), torch.ones(1), torch.tensor(0.0),"
+        " event_fn=lambda t, y: y[0] - 0.5)\n"
+        "proxode.solve(lambda t, y: -1000 * y, torch.ones(200), 0.0, 1.0, method='bdf', inner='newton_krylov')\n"
+        "print(round(float(t), 4))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "0.5", done.stderr[-800:]

@@ -23,7 +23,7 @@ LAYERS = (
     ("rejections",),
     ("summary",),
     ("solution_plot",),
-    ("_version", "autocast", "calls", "recording", "roots", "solution", "spares", "sparse", "spread", "times"),
+    ("_version", "autocast", "calls", "duals", "recording", "roots", "solution", "spares", "sparse", "spread", "times"),
     ("norms", "observers", "reuse", "rough", "sharding"),
     ("randomness",),
     ("structure",),
