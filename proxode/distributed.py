@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -23,16 +24,17 @@ __all__ = ["halo", "process_group", "sum_gradients"]
 
 
 @contextmanager
-def process_group(backend: str | None = None) -> Iterator[None]:
+def process_group(backend: str | None = None, timeout: float | None = None) -> Iterator[None]:
     """A block in which the processes that torchrun has started can talk to each other; started without torchrun, this
     process is alone. At its end they wait for each other and the group is destroyed.
 
     Args:
         backend: by default "nccl" where there is a GPU, else "gloo".
+        timeout: seconds after which a message that is not answered is an error; by default torch's, half an hour.
     """
     backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
     if "WORLD_SIZE" in os.environ:
-        dist.init_process_group(backend)
+        dist.init_process_group(backend, timeout=None if timeout is None else timedelta(seconds=timeout))
     else:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     # A thread of the group that is still there when Python ends may abort it: what holds the group, in a cycle of a

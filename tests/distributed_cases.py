@@ -368,6 +368,10 @@ def refusals() -> dict[str, str]:
         dist.all_reduce(total)
         return -u + t * (total + u.sum() - u.sum().detach())
 
+    def noisy(t: Tensor, u: Any) -> Any:
+        """Random in one process, which all must hear of."""
+        return -u if rank() else -u + 0.1 * DTensor.from_local(torch.randn_like(u.to_local()), mesh, u.placements)
+
     attempts: dict[str, Callable[[], Any]] = {
         "newton": lambda: proxode.solve(f, y0, 0.0, 1.0, method="bdf", inner="newton"),
         "event": lambda: proxode.solve(f, y0, 0.0, 1.0, event=lambda t, u: t - 0.5),
@@ -391,6 +395,8 @@ def refusals() -> dict[str, str]:
         ),
         "empty": lambda: proxode.solve(lambda t, u: -u, start(6)[rank() * 6 :], 0.0, 1.0, group=dist.group.WORLD),
         "halo": lambda: halo(start(2), width=3),
+        "forgotten": lambda: proxode.solve(lambda t, u: laplacian(u, halo(u)), start(6), 0.0, 0.1),
+        "random": lambda: proxode.solve(noisy, y0, 0.0, 1.0, method="bdf", rtol=1e-6, atol=1e-6),
     }
     said = {}
     for name, attempt in attempts.items():

@@ -153,6 +153,8 @@ def test_a_halo_is_what_padding_the_whole_would_give_and_its_backward_the_transp
         ("mean", "the backward of func is not the transpose of its forward"),
         ("nan", "`y0` holds nan"),
         ("halo", "`width` = 3 is more than the 2 rows of this process"),
+        ("forgotten", "Give the solve a DTensor as `y0`, or `group`"),
+        ("random", "f is random: two values at the same time and state differ"),
     ],
 )
 def test_what_cannot_be_is_said_by_every_process(of_two: list[dict[str, Any]], name: str, says: str) -> None:
