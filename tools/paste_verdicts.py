@@ -1,7 +1,7 @@
 """Put the number of claims that hold into the README, from the reports in docs/results.
 
-They stand between `<!-- verdicts -->` and `<!-- end of verdicts -->`; nothing else is touched. The verdicts themselves are
-in docs/reproduction.md, by `paste_site.py`.
+They stand between `<!-- verdicts -->` and `<!-- end of verdicts -->`; nothing else is touched. The verdicts
+themselves are in docs/reproduction.md, by `paste_site.py`.
 """
 
 from __future__ import annotations
