@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 examples/distributed_training.py
 
 DistributedDataParallel wraps the module that calls the solver, not f: each process then takes the steps that its own
-samples need, and only the gradients are exchanged. Started without torchrun it is one process, with the same losses.
+samples need, and only the gradients are exchanged. Started without torchrun it is one process, with the same losses to
+the tolerance.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def train(steps, batch=16):
     """The mean loss over all processes and the NFE of this one, for every step."""
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)  # the same weights everywhere
-    # Every sample takes its own steps, so that it does not matter which others are solved beside it.
+    # Every sample takes its own steps: which others are solved beside it changes its result within the tolerance only.
     layer = NeuralODE(Rate(), 1.0, rtol=1e-3, atol=1e-4, per_sample=True)
     model = DistributedDataParallel(layer)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)

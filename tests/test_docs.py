@@ -102,6 +102,7 @@ def check_quickstart(names: Names, out: list[str]) -> None:
     stats = names["layer"].stats
     assert stats.nfe_forward < 300 and stats.nfe_backward < 1_500
     assert names["explicit"].nfe_forward > 10 * stats.nfe_forward  # held back by the fast variable
+    assert names["on_data"].stats.n_steps == 19 and float(names["apart"]) < 0.02
 
 
 def check_errors(names: Names, out: list[str]) -> None:
@@ -119,6 +120,8 @@ def check_extending(names: Names, out: list[str]) -> None:
     (exact,) = torch.autograd.grad(y, y0)
     torch.testing.assert_close(names["y0"].grad, exact, rtol=1e-3, atol=1e-4)
     check_method_of_the_page(names, exact)
+    coarse, fine = names["errors_theta"]
+    assert 1.9 < coarse / fine < 2.1 and names["fixed"].stats.n_inner_failed == 0
     solved = proxode.solve(names["heat"], names["u0"], 0.0, 0.1, method="bdf", inner=names["BarzilaiBorwein"]())
     plain = proxode.solve(names["heat"], names["u0"], 0.0, 0.1, method="bdf", inner="gd")
     torch.testing.assert_close(solved.ys, plain.ys, rtol=1e-3, atol=1e-5)

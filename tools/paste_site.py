@@ -72,8 +72,12 @@ def _section(experiment: Experiment, report: Report) -> str:
 
 
 def _verdicts(experiment: Experiment, report: Report) -> list[list[str]]:
-    return [[v.claim.place, *(text.replace("<", "&lt;").replace("|", "\\|") for text in (v.claim.text, v.measured)),
-             v.outcome] for v in experiment.verdicts(report)]  # fmt: skip
+    rows = []
+    for v in experiment.verdicts(report):
+        measured = f"{v.measured} ({v.setting})" if v.setting else v.measured
+        words = (text.replace("<", "&lt;").replace("|", "\\|") for text in (v.claim.text, measured))
+        rows.append([v.claim.place, *words, v.outcome])
+    return rows
 
 
 def _reported() -> list[str]:

@@ -1,6 +1,7 @@
-"""Put the verdict on each claim of the paper into the README, from the reports in docs/results.
+"""Put the number of claims that hold into the README, from the reports in docs/results.
 
-The table stands between `<!-- verdicts -->` and `<!-- end of verdicts -->`; nothing else is touched.
+They stand between `<!-- verdicts -->` and `<!-- end of verdicts -->`; nothing else is touched. The verdicts
+themselves are in docs/reproduction.md, by `paste_site.py`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ from pathlib import Path
 
 from proxode.paper.experiments import experiment_of, registered
 from proxode.paper.report import ReportError, read_report
-from proxode.paper.tables import Table, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADS = ["experiment", "claim", "measured", "verdict"]
+OURS = ("an aim of this project", "ours, not the paper's")
 
 
-def verdicts(folder: Path) -> Table:
-    """One row for each claim of the experiments whose report is in the folder."""
-    rows = []
+def outcomes(folder: Path) -> dict[bool, list[str]]:
+    """What became of the paper's claims (True) and of our own aims (False), where there is a report."""
+    found: dict[bool, list[str]] = {True: [], False: []}
     for name in registered():
         path = folder / f"{name}.json"
         if not path.exists():
@@ -29,21 +29,28 @@ def verdicts(folder: Path) -> Table:
             print(f"left out: {error}")
             continue
         for verdict in experiment_of(name).verdicts(report):
-            setting = f"{report['setting']['scale']}; {verdict.setting}" if verdict.setting else report["status"]
-            words = [verdict.claim.text, f"{verdict.measured} ({setting})".strip(), verdict.outcome]
-            rows.append([f"`{name}`", *(text.replace("<", "&lt;") for text in words)])
-    return Table("", HEADS, rows, words=len(HEADS))
+            found[verdict.claim.place not in OURS].append(verdict.outcome)
+    return found
 
 
-def pasted(readme: str, table: str) -> str:
+def sentence(found: dict[bool, list[str]]) -> str:
+    """How many of them hold, in words."""
+    parts = []
+    for whose, words in ((True, "claims of the paper"), (False, "further aims of our own")):
+        held, partly, failed = (found[whose].count(x) for x in ("holds", "holds in part", "does not hold"))
+        parts.append(f"of {len(found[whose])} {words} {held} hold, {partly} hold in part and {failed} do not")
+    return f"{parts[0][0].upper()}{parts[0][1:]};\n{parts[1]}."
+
+
+def pasted(readme: str, text: str) -> str:
     pattern = r"(?s)(<!-- verdicts -->\n).*?(<!-- end of verdicts -->)"
-    text, count = re.subn(pattern, lambda found: f"{found[1]}\n{table}\n{found[2]}", readme)
+    page, count = re.subn(pattern, lambda found: f"{found[1]}{text}\n{found[2]}", readme)
     if count != 1:
         raise SystemExit(f"found {count} places for the verdicts in the README, not one")
-    return text
+    return page
 
 
 if __name__ == "__main__":
     path = ROOT / "README.md"
-    path.write_text(pasted(path.read_text(), markdown(verdicts(ROOT / "docs/results"))))
+    path.write_text(pasted(path.read_text(), sentence(outcomes(ROOT / "docs/results"))))
     print(f"updated {path.name}")
