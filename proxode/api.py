@@ -62,9 +62,10 @@ def odeint(
             `dfactor`. For explicit ones `interp`, `perturb`, and `rho` of rkc2. `step_t` and `jump_t` are times that
             no step crosses, at `jump_t` f is discontinuous. `gradient`, `store_graph` and `checkpoints` say how the
             solve is differentiated. `quadrature` names parts of a tuple y0 that func does not read. `compile` runs
-            func, and explicit steps, through torch.compile where no gradient is recorded. `progress` shows on stderr how far the solve is, if
-            that is a terminal. `group` makes one solve of those of all processes of a torch.distributed group, each
-            with its own part of the state (see docs/distributed.md). An unknown option warns.
+            func, and explicit steps, through torch.compile where no gradient is recorded. `progress` shows on stderr
+            how far the solve is, if that is a terminal. `group` makes one solve of those of all processes of a
+            torch.distributed group, each with its own part of the state (see docs/distributed.md). An unknown option
+            warns.
         event_fn: `event_fn(t, y)` returns a tensor; the solve goes on until one of its elements changes its sign
             (see `proxode.Event`). Then `t` has two elements, of which the second only says in which direction time
             runs.
