@@ -17,7 +17,7 @@ from torch import nn
 
 from .analysis import Diagnosis
 from .analysis import diagnose as examined
-from .analysis.words import headline, number, rows
+from .analysis.words import headline, no_advice, number, rows
 from .nn import NeuralODE
 from .target import TargetError, attribute, function, load, split, state
 
@@ -127,6 +127,8 @@ def show(console: Console, d: Diagnosis) -> None:
         choices = [(choice.what, choice.name, choice.reason) for choice in d.advice.choices]
         console.print(_table(("choose", "", "because"), choices))
         console.print(_costs(d))
+    else:
+        console.print(escape(no_advice(d)), highlight=False)
 
 
 def _table(titles: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> Table:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .rejections import FAILED, FEW, REJECTED, where
+from .rejections import FAILED, FEW, REJECTED, reason
 from .steps import Columns, Kind, Steps
 
 WIDTH = 13  # of the names in front
@@ -166,11 +166,7 @@ def advice(solution: Solved) -> Iterator[str]:
     if stats.n_steps >= FEW:
         counts = solution.status.ok or solution.status.name == "MAX_STEPS"  # else the failure has a better reason
         if counts and stats.n_rejected > REJECTED * stats.n_steps:
-            yield (
-                f"{share(stats.n_rejected, stats.n_steps)} of the steps were rejected{where(stats.steps)}: f may jump "
-                "(give the times as `jump_t`; if it jumps where the state crosses something, an event finds that), be "
-                "random (dropout), or be rounded more coarsely than the tolerances ask for (float64, larger rtol)"
-            )
+            yield f"{share(stats.n_rejected, stats.n_steps)} of the steps were rejected{reason(stats.steps)}"
         if stats.n_inner_failed > FAILED * stats.n_steps:
             yield (
                 f"{counted(stats.n_inner_failed)} not solved, in {stats.n_steps:,} steps: try inner='newton_krylov' "
