@@ -25,6 +25,7 @@ from .probes import Graph, disagreement, drift, graph, samples
 from .spectrum import DENSE, KRYLOV, spectrum
 
 POINTS = 12
+OF_F = ("jump_t", "step_t", "max_step", "norm")  # settings of a layer that a solve with another method needs too
 MAX_STEPS = 20_000
 RANDOM_STEPS = 500  # of a solve whose f is random, and which will not end well
 PROBES = 4  # directions: one begins the Krylov space, the others tell symmetry
@@ -52,8 +53,8 @@ def diagnose(
         options: of the solve, as in `proxode.solve`. A `method` among them is not taken, for what an equation is like
             does not depend on it; the diagnosis says what it would cost, where that is known.
     """
-    func, (t0, t1), tolerances, layer = _unfold(func, t0, t1)
-    options, named = without_method(options)
+    func, (t0, t1), tolerances, layer, settings = _unfold(func, t0, t1)
+    options, named = without_method(settings | options)
     given = {"rtol": rtol, "atol": atol}
     tolerances |= {name: value for name, value in given.items() if value is not None}
     points, krylov = check_limit("points", points), check_limit("krylov", krylov)
@@ -67,18 +68,19 @@ def diagnose(
         return replace(_diagnosis(problem, path, tolerances, krylov, noise), layer=layer, named=named)
 
 
-def _unfold(func: Any, t0: Any, t1: Any) -> tuple[Any, tuple[Any, Any], dict[str, Any], str]:
-    """A layer's function, times, tolerances and method; of a plain function what was given."""
+def _unfold(func: Any, t0: Any, t1: Any) -> tuple[Any, tuple[Any, Any], dict[str, Any], str, dict[str, Any]]:
+    """A layer's function, times, tolerances, method, and settings that are about f; of a function what was given."""
     tolerances: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-6}
-    layer = ""
+    layer, settings = "", {}
     if isinstance(func, NeuralODE):
         times = (func.t0, func.t1) if func.times is None else (func.times[0], func.times[-1])
         t0, t1 = (times[0] if t0 is None else t0), (times[1] if t1 is None else t1)
         tolerances = {name: func.settings[name] for name in tolerances}
+        settings = {name: func.settings[name] for name in OF_F if name in func.settings}
         layer, func = name_of(func.settings["method"]), func.func
     if t0 is None or t1 is None:
         raise TypeError("`t0` and `t1` must be given: the interval over which func is to be solved")
-    return func, (t0, t1), tolerances, layer
+    return func, (t0, t1), tolerances, layer, settings
 
 
 def _diagnosis(problem: Problem, path: Path, tolerances: dict[str, Any], krylov: int, noise: float) -> Diagnosis:
