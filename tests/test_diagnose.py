@@ -225,6 +225,19 @@ def test_pictures_are_drawn_of_anything(tmp_path: Path, diffusion: Diagnosis) ->
         assert (tmp_path / f"{i}.png").read_bytes().startswith(PNG) and len(figure.axes) == 2
 
 
+def test_the_picture_shows_rejected_steps_its_scales_and_when_a_place_was() -> None:
+    pytest.importorskip("matplotlib")
+    d = diagnose(van_der_pol, torch.tensor([2.0, 0.0], dtype=D), 0.0, 900.0)
+    left, right = d.plot().axes
+    drawn = {line.get_label(): line for line in right.get_lines()}
+    assert len(drawn["rejected"].get_xdata()) == d.path.stats.n_rejected > 0
+    assert left.get_xscale() == "symlog" and "by decades beyond 4" in left.get_xlabel()
+    (scale,) = left.child_axes
+    assert [label.get_text() for label in scale.get_xticklabels()][::2] == ["0", "900"]
+    plain = diagnose(pendulum, torch.ones(2), 0.0, 3.0).plot().axes[0]
+    assert plain.get_xscale() == plain.get_yscale() == "linear" and plain.get_xlabel() == "Re h λ"
+
+
 # The command
 
 SCRIPT = """
