@@ -62,7 +62,7 @@ def test_what_a_named_method_costs_is_what_it_costs() -> None:
 # Methods
 
 
-def grid(n: int) -> tuple[Any, Tensor]:
+def grid(n: int, rate: float = 1000.0) -> tuple[Any, Tensor]:
     """A reaction with diffusion on n times n points, which is no gradient field: two fields that act on each other."""
 
     def laplacian(u: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def grid(n: int) -> tuple[Any, Tensor]:
 
     def f(t: Tensor, y: Tensor) -> Tensor:
         u, v = y
-        return torch.stack([1000.0 * laplacian(u) + u - u**3 - v, 1000.0 * laplacian(v) + 2 * u - v])
+        return torch.stack([rate * laplacian(u) + u - u**3 - v, rate * laplacian(v) + 2 * u - v])
 
     return f, noise(2 * n * n).view(2, n, n)
 
@@ -133,6 +133,13 @@ def test_advice_on_the_tolerance_says_what_to_do() -> None:
     )
     assert 0.5 < loose.n_steps / tight.n_steps < 0.8  # a third is saved
     assert "keep it" in choice(diagnose(pendulum, Y0, 0.0, 1.0, rtol=1e-3), "rtol")
+
+
+def test_where_bdf_took_the_steps_of_a_mild_problem_its_solver_and_tolerance_are_spoken_of() -> None:
+    f, y0 = grid(24, rate=100.0)
+    d = diagnose(f, y0, 0.0, 0.5)
+    assert d.advice.stiffness == "mildly stiff" and d.path.by_bdf > d.steps / 2
+    assert d.advice.inner == "anderson" and "to train" in choice(d, "rtol") and "becomes" not in choice(d, "method")
 
 
 # What cannot be recommended

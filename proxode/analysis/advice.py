@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..inner import DENSE_LIMIT, SMALL
 from .costs import Cost, costs, memory
-from .kinds import EASY, MILD, STIFF, UNKNOWN, fast_angle, kind_of, near_axis, oscillates, ripples
+from .kinds import EASY, MILD, STIFF, UNKNOWN, fast_angle, is_implicit, kind_of, near_axis, oscillates, ripples
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -87,7 +87,7 @@ def advise(d: Diagnosis) -> Advice:
             "evaluations, but no equation to solve; faster if f is cheap, such as a stencil, and rtol is loose"
         )
         choices.append(Choice("or method", "rkc2", reason))
-    if kind == STIFF:
+    if kind == STIFF or (kind == MILD and is_implicit(d)):
         choices.append(_inner(d))
         if choices[-1].name == "anderson" and near_axis(d) and d.asymmetry <= NEARLY_SYMMETRIC:
             reason = "the Jacobian is nearly symmetric: conjugate directions keep no pairs, and save time if f is cheap"
@@ -107,8 +107,9 @@ def _method(d: Diagnosis, kind: str) -> Choice:
     if kind == MILD:
         reason = (
             f"stability sets the step of an explicit method, but {_count(d.stability_steps)} steps of dopri5 are few: "
-            f"`auto` took mostly {name} steps here, and goes on with BDF where the model becomes stiff in training"
+            f"`auto` took mostly {name} steps here"
         )
+        reason += "" if is_implicit(d) else ", and goes on with BDF where the model becomes stiff in training"
         return Choice("method", "auto", reason)
     if ripples(d) or oscillates(d):
         return _for_oscillations(d)
@@ -128,7 +129,7 @@ def _for_oscillations(d: Diagnosis) -> Choice:
     0.50, dopri5 0.17."""
     name = "dopri8" if d.rtol <= TIGHT else "ralston4"
     reason = f"undamped oscillations (|Im lambda| {d.imaginary:.3g}) set the step: {name} reaches far along their axis"
-    if d.path.by_bdf > d.steps / 2:
+    if is_implicit(d):
         reason += "; BDF had to follow them, and its orders above 2 are not stable there"
     if ripples(d):
         reason += ". To damp them instead take bdf2 with a `step_size`"
@@ -184,7 +185,7 @@ def _rtol(d: Diagnosis, kind: str) -> Choice:
     name = f"{d.rtol:g}"
     if d.dtype == "float32" and d.rtol < 1.2e-6:
         return Choice("rtol", name, "float32 carries no less than 1.2e-6: it is raised to that, or use float64")
-    if kind == MILD:
+    if kind == MILD and not is_implicit(d):
         return Choice("rtol", name, f"stability sets the step: a tighter one ({d.rtol / 10:.1g}) costs little here")
     if d.rtol < TO_TRAIN:
         reason = (
