@@ -104,6 +104,8 @@ def _method(d: Diagnosis, kind: str) -> Choice:
     name = next(iter(d.path.shares), "auto")
     if kind == STIFF:
         return _stiff_method(d)
+    if ripples(d) or oscillates(d):
+        return _for_oscillations(d)
     if kind == MILD:
         reason = (
             f"stability sets the step of an explicit method, but {_count(d.stability_steps)} steps of dopri5 are few: "
@@ -111,8 +113,6 @@ def _method(d: Diagnosis, kind: str) -> Choice:
         )
         reason += "" if is_implicit(d) else ", and goes on with BDF where the model becomes stiff in training"
         return Choice("method", "auto", reason)
-    if ripples(d) or oscillates(d):
-        return _for_oscillations(d)
     reason = "not stiff: accuracy sets the step, and an explicit step has no equation to solve"
     if d.rtol <= TIGHT and d.steps >= MANY:
         return Choice("method", "dopri8", f"{reason}; at rtol {d.rtol:g} and for {d.steps:,} steps high order pays")

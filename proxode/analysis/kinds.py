@@ -15,9 +15,9 @@ EASY, MILD, STIFF, UNKNOWN = "not stiff", "mildly stiff", "stiff", "unknown"
 FAR_MORE = 2.0  # steps for stability over steps taken: the steps that were taken are not those of an explicit method
 DEARER = 1.5  # evaluations for stability over those of the solve
 HAS_A_SAY = 0.5  # steps for stability over steps taken, from where it is not accuracy alone that sets them
-BEYOND_ACCURACY = 1.6  # the same of undamped modes, which an accurate step follows up to h |lambda| = 1.5
+TURN, TURN_BY_BDF = 1.6, 0.5  # h |lambda| of undamped modes that are faster than what accurate steps follow
 RIPPLE = 100.0  # |lambda| over the interval, over the way that the solution goes
-UNDAMPED = 10.0  # |Im| over |Re|, from where modes oscillate more than they decay
+UNDAMPED = 10.0  # |Im| over |Re|, from where modes oscillate more than they decay or grow
 ALONG = 0.1  # the same, up to where a spectrum lies along the negative axis
 UNRESOLVED = 1.0  # h |lambda| from which a step does not follow a mode
 
@@ -43,13 +43,13 @@ def ripples(d: Diagnosis) -> bool:
 
 def oscillates(d: Diagnosis) -> bool:
     """Whether undamped oscillations, and not accuracy alone, set the step of an explicit method."""
-    least = HAS_A_SAY if is_implicit(d) else BEYOND_ACCURACY  # steps of BDF are shorter than accurate explicit ones
-    return undamped(d) and d.stability_steps > least * d.steps
+    radians = TURN_BY_BDF if is_implicit(d) else TURN  # steps of BDF are shorter than accurate explicit ones
+    return undamped(d) and d.way > radians * d.steps
 
 
 def undamped(d: Diagnosis) -> bool:
     """Whether the modes oscillate and hardly decay."""
-    return d.imaginary > UNDAMPED * -d.left
+    return d.imaginary > UNDAMPED * max(-d.left, d.right)
 
 
 def is_implicit(d: Diagnosis) -> bool:

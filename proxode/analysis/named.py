@@ -46,15 +46,14 @@ def _cost(d: Diagnosis, name: str) -> str:
     if set(d.path.shares) == {name}:
         return f"{name} would cost about the same, for it is what 'auto' took in all steps"
     known = next((cost for cost in d.advice.costs if cost.method == name), None)
-    if known is not None:
-        nfe, about = known.nfe_forward, "about" if known.basis == "estimate" else "at least"
-    elif name in EXPLICIT:
-        nfe, about = stability_nfe(d, name), "at least"
-    else:
+    if known is None and name not in EXPLICIT:
         return ""
-    if about == "at least" and nfe < d.nfe_solve:  # accuracy sets its steps, and what they are was not seen
+    estimated = known is not None and known.basis == "estimate"
+    nfe = stability_nfe(d, name) if known is None else known.nfe_forward
+    if not estimated and nfe < d.nfe_solve:  # accuracy sets its steps, and what they are was not seen
         return ""
-    return f"{name} would cost {about} {nfe:,.0f} NFE, and this solve took {d.nfe_solve:,}"
+    basis = "" if estimated else " for stability alone"
+    return f"{name} would cost about {nfe:,.0f} NFE{basis}, and this solve took {d.nfe_solve:,}"
 
 
 def stability_nfe(d: Diagnosis, name: str) -> float:
