@@ -84,7 +84,8 @@ def advise(d: Diagnosis) -> Advice:
     if kind != EASY and _suits_rkc2(d):
         reason = (
             "the eigenvalues lie along the negative axis, where its reach grows with the square of its stages: more "
-            "evaluations, but no equation to solve; faster if f is cheap, such as a stencil, and rtol is loose"
+            "evaluations, but no equation to solve, which is faster if f is cheap, such as a stencil. At one rtol its "
+            "errors are some ten times those of bdf"
         )
         choices.append(Choice("or method", "rkc2", reason))
     if kind == STIFF or (kind == MILD and is_implicit(d)):
