@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -278,6 +279,7 @@ def _run(
     func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Method, options: dict[str, Any], max_steps: int,
     throw: bool, dense: bool = False, strict: bool = False, events: tuple[Event, ...] = (), endless: bool = False,
 ) -> Solution:  # fmt: skip
+    began = perf_counter()
     if events:
         refuse_for_events()
     options = dict(options)
@@ -295,6 +297,9 @@ def _run(
         solution = gradient.solve(replace(problem, events=events, limited_by_output=not strict), plan)
         solution.inner_tol = plan.inner_tol
         solution.status = remark(problem, plan, solution)
+    problem.stats.seconds = perf_counter() - began
+    if problem.y0.device.type == "cpu" and problem.f.compiled is None:
+        problem.stats.seconds_in_f = problem.f.seconds  # of now: a backward goes on with the same f
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution

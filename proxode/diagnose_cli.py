@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,10 +18,11 @@ from torch import nn
 
 from .analysis import Diagnosis
 from .analysis import diagnose as examined
-from .analysis.words import headline, number, rows
+from .analysis.words import headline, no_advice, number, rows
 from .nn import NeuralODE
 from .target import TargetError, attribute, function, load, split, state
 
+PICTURES = (".png", ".pdf", ".svg")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -40,6 +42,14 @@ def diagnose(
     t1: Annotated[float | None, typer.Option("--t1", help="Needed, unless a layer has it.")] = None,
     rtol: Annotated[float | None, typer.Option(help="Of the solve; by default 1e-4.")] = None,
     atol: Annotated[float | None, typer.Option(help="Of the solve; by default 1e-6.")] = None,
+    jump_t: Annotated[
+        str | None, typer.Option("--jump-t", help="Times at which f jumps (5,5.02): both ends of a pulse.")
+    ] = None,
+    max_step: Annotated[float | None, typer.Option(help="The longest step of the solve.")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Steps of the solve, at most; by default 20000.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="The method that you use: what it would cost. The diagnosis solves with auto.")
+    ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="Of numbers in --y0: float32 or float64; by default that of the module.")
     ] = None,
@@ -51,8 +61,14 @@ def diagnose(
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, 110))
+    given = {"max_step": max_step, "max_steps": max_steps, "method": method}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
-        found = _examine(target, y0, t0, t1, dtype, {"rtol": rtol, "atol": atol, "points": points})
+        check_files(plot, json_file)
+        if jump_t is not None:
+            settings["jump_t"] = times(jump_t)
+        settings |= {"rtol": rtol, "atol": atol, "points": points}
+        found = _examine(target, y0, t0, t1, dtype, settings)
     except (TargetError, TypeError, ValueError) as error:
         console.print(f"[red]error[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
@@ -62,6 +78,27 @@ def diagnose(
         console.print(f"wrote {escape(str(json_file))}", highlight=False)
     if plot is not None:
         _draw(console, found, plot)
+
+
+def check_files(plot: Path | None, json_file: Path | None) -> None:
+    """Whether they can be written, before anything is computed."""
+    for name, path in (("--plot", plot), ("--json", json_file)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise TargetError(f"{name} {path}: there is no folder {path.parent}")
+    if plot is None:
+        return
+    if plot.suffix.lower() not in PICTURES:
+        raise TargetError(f"--plot {plot}: the ending of a picture is one of {', '.join(PICTURES)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise TargetError(f"--plot {plot}: a picture needs matplotlib: pip install matplotlib")
+
+
+def times(given: str) -> torch.Tensor:
+    """Numbers with commas between them."""
+    try:
+        return torch.tensor([float(t) for t in given.split(",")], dtype=torch.float64)
+    except ValueError:
+        raise TargetError(f"--jump-t {given!r} are no times: write them with commas, as in 5,5.02") from None
 
 
 def _draw(console: Console, found: Diagnosis, path: Path) -> None:
@@ -127,6 +164,8 @@ def show(console: Console, d: Diagnosis) -> None:
         choices = [(choice.what, choice.name, choice.reason) for choice in d.advice.choices]
         console.print(_table(("choose", "", "because"), choices))
         console.print(_costs(d))
+    else:
+        console.print(escape(no_advice(d)), highlight=False)
 
 
 def _table(titles: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> Table:

@@ -65,22 +65,28 @@ class Progress(Observer):
         self.seen = now
 
     def _line(self, step: Attempt, now: float) -> str:
-        trip = self.trip
+        """What matters most comes first: where the terminal is too narrow the last words are left out."""
+        trip, passed = self.trip, now - self.began
         nfe = _nfe(trip) - self.first_nfe
-        words = [f"t = {step.t1:.5g}"] if step.part is None else []
-        words += [f"step {self.tries:,}", f"h = {step.h:.2g}", f"{step.method} order {step.order}"]
-        words += [f"{nfe:,} NFE", f"{nfe / max(now - self.began, 1e-9):,.0f}/s"]
-        if trip.backward:
-            words.insert(0, "backward")
-        if step.note:
-            words.append(step.note)
+        by = f"{step.method} {step.order}" if step.method == "bdf" else step.method  # the order of others is their own
+        here = f"h {step.h:.2g}" if step.part is not None else f"t {step.t1:.4g} h {step.h:.2g}"
+        words = ["backward"] if trip.backward else []
+        words += [here, by, f"{short(nfe / max(passed, 1e-9))} NFE/s"]
+        words += [step.note] if step.note else []
+        words += [f"{short(nfe)} NFE", f"{short(self.tries)} steps"]
         if trip.t1 is None:
-            return "  ".join([*words, f"{duration(now - self.began)} so far"])
+            return self._fitting([f"{duration(passed)} so far", *words])
         left = (1.0 - self.part) / self.speed if self.speed > 0.0 else float("inf")
-        line = "  ".join([f"{self.part:4.0%}", f"{duration(left)} left", *words])
+        line = self._fitting([f"{self.part:4.0%} {duration(left)} left", *words])
         full = int(BAR * self.part)
         bar = f"[{'#' * full}{'.' * (BAR - full)}] "
         return bar + line if len(bar) + len(line) < _width(self.stream) else line  # the first to go where it is narrow
+
+    def _fitting(self, words: list[str]) -> str:
+        room = _width(self.stream) - 1
+        while len(words) > 1 and len("  ".join(words)) > room:
+            words = words[:-1]
+        return "  ".join(words)
 
     def _show(self, line: str) -> None:
         """Over what is there: with spaces after it where that was longer."""
@@ -100,6 +106,16 @@ def is_terminal(stream: Any) -> bool:
         return bool(stream.isatty())
     except (AttributeError, ValueError):  # there is none, or it was closed
         return False
+
+
+def short(number: float) -> str:
+    """In five characters, six with a comma: 999, 9,999, 12k, 1.2M."""
+    if number < 9_999.5:
+        return f"{number:,.0f}"
+    for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
+        if number < 999.5 * size:
+            return f"{number / size:.1f}{unit}" if number < 9.95 * size else f"{number / size:.0f}{unit}"
+    return f"{number:.0e}"
 
 
 def duration(seconds: float) -> str:

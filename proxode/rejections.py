@@ -1,4 +1,4 @@
-"""Steps that were rejected: how many are too many, and where. If at a few times again and again, f jumps there."""
+"""Steps that were rejected: how many are too many, where, and whether f jumps there or the solution is steep."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ FEW = 10  # steps, of which parts say nothing
 APART = 0.01  # of the way: rejected steps that are closer together are at one time
 CROWD = 3  # of them in one place, from which it is worth a word
 PLACES = 4  # that are named
+FALL = 8.0  # by which steps from one time get shorter before one is accepted, where f jumps
+BACK = 0.25  # of the length before, to which they grow again
+SOON = 6  # steps, within which they do that after a jump: a front is followed, and its steps stay short
 
 
 def crowds(steps: Steps) -> list[tuple[float, int]]:
@@ -21,14 +24,47 @@ def crowds(steps: Steps) -> list[tuple[float, int]]:
     refused = tried.of(~tried.accepted)
     if not len(refused.t0):
         return []
-    span = float((tried.t1[-1] - tried.t0[0]).abs()) or 1.0
-    starts = refused.t0
+    span, starts = _span(steps), refused.t0
     new = torch.cat([torch.ones(1, dtype=torch.bool), (starts[1:] - starts[:-1]).abs() > APART * span])
     groups = new.cumsum(0) - 1
     counts = torch.bincount(groups)
     last = [int((groups == i).nonzero()[-1]) for i in range(len(counts))]
     found = [(float(refused.t0[i]), int(count)) for i, count in zip(last, counts, strict=True) if count >= CROWD]
     return sorted(found, key=lambda crowd: -crowd[1])
+
+
+def jumps(steps: Steps) -> list[float]:
+    """The times where f must be thought to jump: steps are rejected there again and again until one is short enough,
+    and the steps are long again right after it. Where a solution gets steep, rejected and accepted steps take turns,
+    or the short steps last."""
+    tried = steps.columns()
+    taken = tried.h[tried.accepted].tolist()
+    found, k, first = [], 0, 0.0  # accepted steps before; the length of the first that was rejected from here
+    for t, h, accepted in zip(tried.t0.tolist(), tried.h.tolist(), tried.accepted.tolist(), strict=True):
+        if not accepted:
+            first = first or h
+            continue
+        k += 1
+        if first > FALL * h and max(taken[k : k + SOON], default=0.0) > BACK * first:
+            found.append(t)
+        first = 0.0
+    return found
+
+
+def reason(steps: Steps) -> str:
+    """What may be wrong where steps were rejected, and what to do; it goes on after "were rejected"."""
+    found, there = [t for t, _ in crowds(steps)], where(steps)
+    sharp = [t for t in jumps(steps) if not found or min(abs(t - crowd) for crowd in found) <= APART * _span(steps)]
+    if sharp or not there:
+        return (
+            f"{there}: f may jump (give the times as `jump_t`; if it jumps where the state crosses something, an event "
+            "finds that), be random (dropout), or be rounded more coarsely than the tolerances ask for (float64, "
+            "larger rtol)"
+        )
+    return (
+        f"{there}: there is a jump of f or a steep front of the solution. If f jumps give the time as `jump_t`; a "
+        "front has to be followed, and costs these steps at any rate"
+    )
 
 
 def where(steps: Steps) -> str:
@@ -40,3 +76,8 @@ def where(steps: Steps) -> str:
     times = sorted(t for t, _ in found[:PLACES])
     more = f" and {len(found) - PLACES} more places" if len(found) > PLACES else ""
     return f", most of them near t = {', '.join(f'{t:.4g}' for t in times)}{more}"
+
+
+def _span(steps: Steps) -> float:
+    """The length of the way that was gone."""
+    return abs(steps.reached - steps.start) or 1.0

@@ -20,6 +20,9 @@ class Stats:
     and a dense Jacobian counts its columns (in `n_jac`). Hence, always,
 
         nfe_forward + nfe_backward == n_f + n_jvp + n_vjp + n_jac
+
+    `seconds` is the time of the forward solve, and `seconds_in_f` what of it f and its products took; None where that
+    cannot be told apart (on a GPU, with `compile`, with `per_sample`).
     """
 
     nfe_forward: int = 0
@@ -35,6 +38,8 @@ class Stats:
     n_jac: int = 0
     switches: list[tuple[float, str]] = field(default_factory=list)  # times from which `auto` took which method
     steps: Steps = field(default_factory=Steps, repr=False, compare=False)  # each with its length, method and order
+    seconds: float = field(default=0.0, repr=False, compare=False)
+    seconds_in_f: float | None = field(default=None, repr=False, compare=False)
     backward: bool = field(default=False, repr=False, compare=False)  # which of the two nfe is counting
 
     def count(self, kind: str, number: int = 1) -> None:
@@ -68,7 +73,7 @@ class Stats:
             self.backward = before
 
 
-COUNTERS = tuple(f.name for f in fields(Stats) if f.name not in ("switches", "steps", "backward"))
+COUNTERS = tuple(f.name for f in fields(Stats) if f.type == "int")
 
 
 class Recording:
@@ -76,6 +81,11 @@ class Recording:
 
     def __init__(self) -> None:
         self.solves: list[Stats] = []
+
+    @property
+    def seconds(self) -> float:
+        """Of all forward solves."""
+        return sum(stats.seconds for stats in self.solves)
 
     def __getattr__(self, name: str) -> int:
         if name in COUNTERS:

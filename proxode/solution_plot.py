@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .panels import dress
 from .steps import Columns, Kind, Steps
-from .summary import Solved, parts_of
+from .summary import OUTPUTS, Solved, parts_of
 
 CURVES = 10  # of the state, at most
 POINTS = 1_000  # at which a dense solution is drawn
@@ -26,6 +26,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "h", "p")
 RED, GREY = "#CC0000", "#777777"
 EVENTS = (GREY, "#996633", "black")  # a colour for each, in turn
 DASHES: tuple[Any, ...] = ("--", (0, (6, 2, 1, 2)), ":")
+_SPARSE = "\nstates known at {} times only: give save_at, or dense=True"  # what a line between them would hide
 LARGE = 1e3  # times the usual size: what a state that grows without bound is, before it fails
 
 
@@ -86,15 +87,17 @@ def _checked(axes: Any) -> tuple[Any, Any]:
 def _draw_state(panel: Any, solution: Solved, tried: Columns) -> None:
     times, parts, between = _sampled(solution, tried)
     curves, note = curves_of(parts)
+    sparse = not between and len(times) < OUTPUTS and solution.stats.n_accepted > len(times)
     for curve in curves:
         marker = "." if len(times) <= 60 and not between else ""
-        panel.plot(times[:, curve.row] if times.dim() == 2 else times, curve.values, curve.style, marker=marker,
-                   color=curve.colour, linewidth=1.2, label=curve.name)  # fmt: skip
+        face = {"linestyle": ":", "marker": "o", "markersize": 4.0} if sparse else {"linestyle": curve.style}
+        panel.plot(times[:, curve.row] if times.dim() == 2 else times, curve.values, color=curve.colour, linewidth=1.2,
+                   label=curve.name, **({"marker": marker} | face))  # fmt: skip
     if solution.samples is None and is_logarithmic(solution.stats.steps, tried):
         panel.set_xscale("log")
     if solution.failure is not None and (usual := _usual(curves)):
         panel.set_yscale("symlog", linthresh=usual)
-    dress(panel, _title(solution), "t", note, log="")
+    dress(panel, _title(solution) + (_SPARSE.format(len(times)) if sparse else ""), "t", note, log="")
     if len(curves) > 1:
         _legend(panel)
 

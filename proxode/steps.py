@@ -64,9 +64,10 @@ class Steps:
         self.method = ""  # that was asked for
         self.sign = 1.0  # -1: the user's time runs backwards
         self.start = self.end = math.nan  # of the solve, in the user's time; no end is inf
+        self.atol: float | Tensor = 0.0
 
-    def begin(self, method: str, start: float, end: float, sign: float) -> None:
-        self.method, self.end, self.sign = method, end, sign
+    def begin(self, method: str, start: float, end: float, sign: float, atol: float | Tensor = 0.0) -> None:
+        self.method, self.end, self.sign, self.atol = method, end, sign, atol
         if math.isnan(self.start):  # else the solve goes on after a break
             self.start = start
         self.begin_at(sign * start)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .rejections import FAILED, FEW, REJECTED, where
+from .rejections import FAILED, FEW, REJECTED, reason
 from .steps import Columns, Kind, Steps
 
 WIDTH = 13  # of the names in front
@@ -23,6 +23,12 @@ EVEN = 2.0  # the ratio of the ninth decile of the steps to the first, up to whi
 FINEST = 1e-10  # tolerance: no step that accuracy limits at a larger one moves the solution by less than
 FINE = 0.3  # of its power 1 / (order + 1)
 OUTPUTS = 20  # from which they tell how much the solution moves
+VISIBLE = 1e3  # times atol: what is smaller is moved by the errors of the steps
+FAR = 0.1  # of its size: a solution that moves by that between outputs may have gone there and back in between
+IMPLICIT = (
+    "Try method='auto' or 'bdf'; if f has pulses or jumps in t give `jump_t` or `max_step` too, for longer steps may "
+    "cross them"
+)
 
 Rows = Iterator[tuple[str, str]]
 
@@ -94,13 +100,22 @@ def _of_steps(solution: Solved) -> Rows:
     if len(taken.h):
         low, high = taken.h.min(), taken.h.max()
         yield "step length", f"{float(low):.3g} to {float(high):.3g}, median {float(taken.h.median()):.3g}"
-        orders: Counter[int] = Counter()
-        for code, count in zip(*(x.tolist() for x in taken.code.unique(return_counts=True)), strict=True):
-            orders[names[code].order] += count
-        yield "orders", ", ".join(f"{k} ({share(count, len(taken.h))})" for k, count in sorted(orders.items()))
+        yield "orders", _orders(taken, names)
     if stats.n_inner or stats.n_inner_failed:
         each = stats.n_inner / max(stats.n_steps, 1)
         yield "inner", f"{stats.n_inner:,} iterations, {each:.3g} a step; {counted(stats.n_inner_failed)} not solved"
+
+
+def _orders(taken: Columns, names: dict[int, Kind]) -> str:
+    """By method, where there were several; parts are of all steps."""
+    counts: dict[str, Counter[int]] = {}
+    for code, count in zip(*(x.tolist() for x in taken.code.unique(return_counts=True)), strict=True):
+        counts.setdefault(names[code].method, Counter())[names[code].order] += count
+    said = {
+        method: ", ".join(f"{k} ({share(count, len(taken.h))})" for k, count in sorted(orders.items()))
+        for method, orders in counts.items()
+    }
+    return "; ".join(f"{method} {orders}" if len(said) > 1 else orders for method, orders in sorted(said.items()))
 
 
 def _methods(asked: str, found: Sequence[Stretch]) -> Iterator[str]:
@@ -151,6 +166,10 @@ def _cost(solution: Solved) -> Rows:
     yield "NFE", f"{stats.nfe_forward:,} forward, {stats.nfe_backward:,} backward"
     kinds = {"n_f": "evaluations of f", "n_jvp": "products J v", "n_vjp": "products v J", "n_jac": "columns of J"}
     yield "NFE", ", ".join(f"{getattr(stats, name):,} {words}" for name, words in kinds.items())
+    if stats.seconds > 0.0:
+        inside = stats.seconds_in_f
+        part = "" if inside is None else f", {100 * inside / stats.seconds:.0f} % of it inside f and its products"
+        yield "time", f"{seconds(stats.seconds)} forward{part}"
 
 
 # What the numbers advise
@@ -166,11 +185,7 @@ def advice(solution: Solved) -> Iterator[str]:
     if stats.n_steps >= FEW:
         counts = solution.status.ok or solution.status.name == "MAX_STEPS"  # else the failure has a better reason
         if counts and stats.n_rejected > REJECTED * stats.n_steps:
-            yield (
-                f"{share(stats.n_rejected, stats.n_steps)} of the steps were rejected{where(stats.steps)}: f may jump "
-                "(give the times as `jump_t`; if it jumps where the state crosses something, an event finds that), be "
-                "random (dropout), or be rounded more coarsely than the tolerances ask for (float64, larger rtol)"
-            )
+            yield f"{share(stats.n_rejected, stats.n_steps)} of the steps were rejected{reason(stats.steps)}"
         if stats.n_inner_failed > FAILED * stats.n_steps:
             yield (
                 f"{counted(stats.n_inner_failed)} not solved, in {stats.n_steps:,} steps: try inner='newton_krylov' "
@@ -188,34 +203,47 @@ def _limited_by_stability(solution: Solved, taken: Columns) -> Iterator[str]:
     the steps of an accurate solve of an oscillation are of one length too. Fixed steps are the user's choice."""
     later, names = taken.h[len(taken.h) // 2 :], solution.stats.steps.names
     low, middle, high = (float(later.sort().values[int(q * (len(later) - 1))]) for q in (0.1, 0.5, 0.9))
-    moved = movement(solution, taken)
+    moved, far = movement(solution, taken) or (0.0, True)
     least = FINE * FINEST ** (1.0 / (max(names[code].order for code in taken.code.unique().tolist()) + 1))
     chosen = float(taken.h[:-1].max()) > 1.001 * float(taken.h[:-1].min())
-    if chosen and high <= EVEN * low and moved is None:
+    if not chosen or high > EVEN * low or moved >= least:
+        return
+    if far:
         yield (
             f"the explicit steps are nearly of one length, {middle:.2g}: if the solution hardly moves over one of "
-            "them, stability limits them, not accuracy. Try method='auto' or 'bdf'"
+            f"them, stability limits them, not accuracy. {IMPLICIT}"
         )
-    if chosen and high <= EVEN * low and moved is not None and moved < least:
+    else:
         yield (
-            f"the explicit steps are nearly of one length, {middle:.2g}, over which the solution moves by only "
-            f"{moved:.1g} of its size: stability limits them, not accuracy. Try method='auto' or 'bdf'"
+            f"the explicit steps are nearly of one length, {middle:.2g}, over which no component moves by more than "
+            f"{moved:.1g} of its size: stability limits them, not accuracy. {IMPLICIT}"
         )
 
 
-def movement(solution: Solved, taken: Columns) -> float | None:
-    """By how much the solution moves over a step, in parts of its size: the median over the later intervals between
-    outputs. None where there are too few of them to say."""
-    parts, sign = [part.detach() for part in parts_of(solution)], solution.stats.steps.sign
+def movement(solution: Solved, taken: Columns) -> tuple[float, bool] | None:
+    """By how much the component that moves most does so over a step, in parts of its own size: the median over the
+    later intervals between outputs. And whether these are so far apart that it may be more. None where there are too
+    few of them to say."""
+    parts, sign = [_own(part.detach()) for part in parts_of(solution)], solution.stats.steps.sign
     if len(parts[0]) < OUTPUTS:
         return None
     flat = torch.cat([part.reshape(len(part), -1) for part in parts], 1)[len(parts[0]) // 2 :]
-    change, size = (torch.linalg.vector_norm(x, dim=1).double().cpu() for x in (flat[1:] - flat[:-1], flat[:-1]))
+    size = flat.abs().amax(0)
+    shown = (size > VISIBLE * solution.stats.steps.atol) & (size > 0)
+    if not bool(shown.any()):
+        return None
+    change = torch.where(shown, (flat[1:] - flat[:-1]).abs() / size, 0.0).amax(1).double().cpu()
     ts = sign * solution.ts.detach().double().cpu()[-len(flat) :]
     before = torch.searchsorted(sign * taken.t0, ts)
     inside = before[1:] - before[:-1]
-    rates = (change / (size * inside))[(inside > 0) & (size > 0)]
-    return float(rates.median()) if len(rates) else None
+    rates = (change / inside)[inside > 0]
+    return (float(rates.median()), float(change[inside > 0].median()) > FAR) if len(rates) else None
+
+
+def _own(part: Tensor) -> Tensor:
+    """What this process has of it."""
+    local: Tensor = part.to_local() if hasattr(part, "to_local") else part
+    return local
 
 
 def parts_of(solution: Solved) -> tuple[Tensor, ...]:
@@ -232,3 +260,10 @@ def share(count: int, whole: int) -> str:
 
 def counted(count: int, word: str = "equation") -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def seconds(time: float) -> str:
+    """Two digits, in a unit that suits them."""
+    if time < 1.0:
+        return f"{1000 * time:.2g} ms" if time < 0.0995 else f"{time:.2f} s"
+    return f"{time:.3g} s" if time < 100.0 else f"{time:,.0f} s"

@@ -7,6 +7,7 @@ Products with its Jacobian therefore climb down a ladder: forward mode, double b
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, TypeVar
 
 import torch
@@ -65,6 +66,7 @@ class VectorField:
         self._argument = Argument()
         self.spares = Spares()
         self.compiled: Compiled | None = None  # func, where the user wants that
+        self.seconds = 0.0  # inside of func and its products; the clock takes 0.1 us for each
         self._autocast = autocast_state()  # of the solve; backward may run outside of the block
 
     def __call__(self, t: Time, y: Tensor) -> Tensor:
@@ -127,7 +129,10 @@ class VectorField:
             with as_before(self._autocast):
                 return self.evaluate(t, y)
         func = self.func if self.compiled is None or not serves() else self.compiled.call
-        out = self._argument.call(func, y, self.time(t, y), self.structure.restore(y))
+        when, state = self.time(t, y), self.structure.restore(y)
+        began = perf_counter()
+        out = self._argument.call(func, y, when, state)
+        self.seconds += perf_counter() - began
         out = self._flat_output(out, y)
         return -out if self.reverse else out
 
@@ -197,8 +202,10 @@ class VectorField:
                 z = y.detach().requires_grad_()
                 out = self.evaluate(t, z)
                 u = torch.zeros_like(out, requires_grad=True)
+                began = perf_counter()
                 (pulled,) = torch.autograd.grad(out, z, u, create_graph=True)
                 (pushed,) = torch.autograd.grad(pulled, u, v)
+                self.seconds += perf_counter() - began
         except REFUSALS:
             return None
         return pushed.detach()
@@ -278,7 +285,10 @@ class VectorField:
             with torch.enable_grad():
                 z = y.detach().requires_grad_()
                 out = self.evaluate(t, z)
-                return make(out, z) if out.requires_grad else None
+                began = perf_counter()
+                made = make(out, z) if out.requires_grad else None
+                self.seconds += perf_counter() - began
+                return made
         except RuntimeError:  # what autograd refuses, such as tensors of inference mode; f's own errors come again
             return None
 

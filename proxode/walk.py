@@ -73,7 +73,7 @@ class Walk:
         self.steps = problem.stats.steps
         self.ends = self.steps.ends
         end = math.inf if problem.endless else problem.f.user_time(problem.ts[-1])
-        self.steps.begin(self.method.name, problem.f.user_time(problem.ts[0]), end, problem.sign)
+        self.steps.begin(self.method.name, problem.f.user_time(problem.ts[0]), end, problem.sign, problem.atol)
 
     def begin(self, start: Place | None = None) -> Failure | None:
         problem, method = self.problem, self.method

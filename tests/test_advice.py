@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import proxode
 from proxode.analysis import diagnose
-from proxode.rejections import crowds
+from proxode.rejections import crowds, jumps
 
 FINE = torch.linspace(0, 10, 50, dtype=torch.float64)
 ONE = torch.ones(1, dtype=torch.float64)
@@ -36,6 +36,19 @@ def test_steps_that_a_jump_rejects_are_told_with_its_times() -> None:
         jump_t=torch.tensor([math.pi, 2 * math.pi, 3 * math.pi], dtype=torch.float64),
     )  # fmt: skip
     assert told.stats.n_rejected < 0.3 * solution.stats.n_rejected  # and the advice is good
+
+
+def test_a_steep_front_is_not_called_a_jump() -> None:
+    start = torch.tensor([1e-4], dtype=torch.float64)
+    flame = proxode.solve(lambda t, y: y**2 - y**3, start, 0.0, 2e4)
+    assert flame.stats.n_rejected > 0.3 * flame.stats.n_steps and jumps(flame.stats.steps) == []
+    said = " ".join(flame.summary().split())
+    assert "a steep front of the solution" in said and "f may jump" not in said
+    found = diagnose(lambda t, y: y**2 - y**3, start, 0.0, 2e4).findings
+    assert any("a steep front" in finding for finding in found) and not any("f may jump" in each for each in found)
+    wave = proxode.solve(square_wave, ONE, 0.5, 10.0, rtol=1e-6, atol=1e-8)
+    assert "f may jump" in wave.summary() and "front" not in wave.summary()
+    assert {round(t / math.pi) for t in jumps(wave.stats.steps)} == {1, 2, 3}
 
 
 def test_a_smooth_solve_has_no_crowds() -> None:

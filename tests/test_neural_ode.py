@@ -124,6 +124,8 @@ def test_it_is_copied_saved_and_shown() -> None:
     file.seek(0)
     layer.load_state_dict(torch.load(file, weights_only=True))
     assert "t1=2.0, method='bdf2'" in repr(layer)
+    few, many = (proxode.nn.NeuralODE(layer.func, times=torch.linspace(0, 1, n)) for n in (6, 50))
+    assert "times=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0]" in repr(few) and "0.0408163, ..., 1.0]" in repr(many)
 
 
 def test_what_is_wrong_is_said_at_once() -> None:

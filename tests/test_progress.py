@@ -18,7 +18,7 @@ from torch import Tensor
 import proxode
 from proxode import progress
 from proxode.observers import Attempt, Trip
-from proxode.progress import Progress, duration
+from proxode.progress import Progress, duration, short
 from proxode.solution import Stats
 
 Y0 = torch.tensor([1.0, -0.5, 0.2], dtype=torch.float64)
@@ -79,8 +79,8 @@ def test_a_terminal_sees_how_far_the_solve_is(monkeypatch: pytest.MonkeyPatch) -
     assert len(lines) == solution.stats.n_steps
     parts = [int(re.search(r"(\d+)%", line)[1]) for line in lines]  # type: ignore[index]
     assert parts == sorted(parts) and parts[0] < 10 and parts[-1] == 100
-    words = r"left  t = 2  step {:,}  h = [\d.e-]+  bdf order \d  {:,} NFE"
-    assert re.search(words.format(solution.stats.n_steps, solution.stats.nfe_forward), lines[-1])
+    words = r"left  t 2 h [\d.e-]+  bdf \d  [\d.,kM]+ NFE/s  {:,} NFE  {:,} steps"
+    assert re.search(words.format(solution.stats.nfe_forward, solution.stats.n_steps), lines[-1])
     assert screen.left == "" and "\n" not in screen.text
 
 
@@ -118,7 +118,7 @@ def test_odeint_takes_it_as_an_option_and_replays_do_not_show(gradient: str, mon
         lines = screen.text.split("\r")[1:-2]
         parts = [int(re.search(r"(\d+)%", line)[1]) for line in lines]  # type: ignore[index]
         assert parts == sorted(parts) and parts[-1] == 100 and all("backward" in line for line in lines)
-        assert f" {stats.nfe_backward:,} NFE" in lines[-1] and screen.left == ""
+        assert f" {short(stats.nfe_backward)} NFE" in lines[-1] and screen.left == ""
     else:
         assert screen.text == ""
 
@@ -127,7 +127,7 @@ def test_an_event_has_no_end_that_is_known(monkeypatch: pytest.MonkeyPatch) -> N
     with terminal(monkeypatch) as screen:
         t = torch.tensor([0.0, 1.0], dtype=torch.float64)
         proxode.odeint(decay, Y0, t, event_fn=lambda t, y: t - 3.0, options={"progress": True})
-    assert "t = " in screen.text and "so far" in screen.text and "%" not in screen.text and screen.left == ""
+    assert "  t 3" in screen.text and "so far" in screen.text and "%" not in screen.text and screen.left == ""
 
 
 def test_samples_show_how_many_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,8 +184,8 @@ def test_lines_come_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) 
         bar.tried(attempt, True)
     assert 45 <= asked[0] <= 50 and stream.getvalue().count("\r") == asked[0]
     last = stream.getvalue().split("\r")[-1]
-    assert last.startswith((" 49%  0:05 left", " 50%  0:0"))
-    assert re.search(r"step [45],\d{3}  h = 0.001  dopri5 order 5  \d\d,\d{3} NFE", last) and len(last) < 80
+    assert last.startswith((" 49% 0:05 left", " 50% 0:0"))
+    assert re.search(r"h 0.001  dopri5  6,0\d\d NFE/s  30k NFE  [45],\d{3} steps", last) and len(last) < 80
     bar.end(None)
     assert stream.getvalue().endswith(" \r")
 
@@ -198,6 +198,27 @@ def test_a_terminal_that_goes_away_does_not_end_the_solve(monkeypatch: pytest.Mo
     monkeypatch.setattr(progress, "EVERY", 0.0)
     monkeypatch.setattr(sys, "stderr", Gone())
     assert proxode.solve(decay, Y0, 0.0, 2.0, progress=True).status is proxode.Status.SUCCESS
+
+
+def test_a_line_of_80_columns_holds_all_of_a_long_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = [0.0], Terminal()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(sys, "stderr", stream)
+    bar, stats = Progress(), Stats()
+    bar.begin(Trip("bdf", 0.0, 1e7, 3, stats))
+    clock[0], stats.nfe_forward, bar.tries = 3_000.0, 123_456_789, 34_567_890
+    bar.tried(lambda: Attempt(0.0, 5.123456e6, 1.234e-5, "bdf", 5), True)
+    last = stream.getvalue().split("\r")[-1]
+    assert last == " 51% 47:35 left  t 5.123e+06 h 1.2e-05  bdf 5  41k NFE/s  123M NFE  35M steps" and len(last) < 80
+    monkeypatch.setattr(progress, "_width", lambda stream: 60)
+    bar.due = 0.0
+    bar.tried(lambda: Attempt(0.0, 5.123456e6, 1.234e-5, "bdf", 5), True)
+    assert stream.getvalue().split("\r")[-1].rstrip().endswith("  bdf 5  41k NFE/s")  # no word is cut in two
+
+
+def test_numbers_are_short() -> None:
+    numbers = (0, 999, 9_999, 10_000, 12_345, 999_499, 999_600, 1_234_567, 12_345_678, 3e9)
+    assert [*map(short, numbers)] == ["0", "999", "9,999", "10k", "12k", "999k", "1.0M", "1.2M", "12M", "3.0G"]
 
 
 def test_times_left_are_read_easily() -> None:

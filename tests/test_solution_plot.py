@@ -54,6 +54,19 @@ def test_a_dense_solution_is_drawn_between_its_outputs_and_an_event_ends_it() ->
         assert list(lines(panel)["event"].get_xdata()) == pytest.approx([float(run.event_ts[0][0].detach())] * 2)
 
 
+def test_a_line_between_few_outputs_does_not_pretend_to_be_the_solution() -> None:
+    y0 = torch.tensor([0.01], dtype=D)
+    few = proxode.solve(lambda t, y: y**2 - y**3, y0, 0.0, 200.0)
+    (upper, _), (line,) = few.plot().axes, few.plot().axes[0].get_lines()
+    assert "states known at 2 times only: give save_at" in upper.get_title("left")
+    assert line.get_linestyle() == ":" and line.get_marker() == "o"
+    for options in ({"save_at": torch.linspace(0, 200, 30, dtype=D)}, {"dense": True}):
+        panel = proxode.solve(lambda t, y: y**2 - y**3, y0, 0.0, 200.0, **options).plot().axes[0]
+        assert "only" not in panel.get_title("left") and panel.get_lines()[0].get_linestyle() == "-"
+    fixed = proxode.solve(lambda t, y: -y, y0, 0.0, 1.0, method="rk4", step_size=1.0)  # nothing lies between
+    assert "only" not in fixed.plot().axes[0].get_title("left")
+
+
 def test_a_solve_that_failed_is_drawn_as_far_as_it_came() -> None:
     for dense in (True, False):
         run = proxode.solve(lambda t, y: y * y, torch.ones(1, dtype=D), 0.0, 2.0, throw=False, dense=dense)

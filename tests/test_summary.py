@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +16,7 @@ import proxode
 from proxode import api
 from proxode.solution import Stats
 from proxode.steps import Kind, Steps, TriedStep
+from proxode.summary import seconds
 
 D = torch.float64
 Y0 = torch.tensor([2.0, 0.0], dtype=D)
@@ -231,3 +234,63 @@ def test_equations_that_are_not_solved_are_a_reason_for_advice() -> None:
     run = proxode.solve(heat, torch.linspace(0, 1, 8, dtype=D), 0.0, 0.1, method="bdf", inner="gd", inner_max_iters=2)
     assert run.stats.n_inner_failed > 0.3 * run.stats.n_steps
     assert f"{run.stats.n_inner_failed:,} equations not solved" in run.summary() and "'newton_krylov'" in run.summary()
+
+
+def beside_a_constant(t: Tensor, y: Tensor) -> Tensor:
+    return torch.cat([0 * y[:1], oscillation(t, y[1:])])
+
+
+def test_an_oscillation_beside_a_large_constant_moves() -> None:
+    y0, t = torch.tensor([1000.0, 1.0, 0.0], dtype=D), torch.linspace(0.0, 5.0, 200, dtype=D)
+    run = proxode.solve(beside_a_constant, y0, 0.0, 5.0, method="dopri5", rtol=1e-8, atol=1e-8, save_at=t)
+    assert run.stats.n_steps > 500 and "advice" not in run.summary()
+    sparse = torch.linspace(0.0, 100.0, 21, dtype=D)  # 16 turns from one to the next: who knows what happens between
+    run = proxode.solve(oscillation, Y0, 0.0, 100.0, method="dopri5", rtol=1e-6, atol=1e-6, save_at=sparse)
+    assert "if the solution hardly moves" in " ".join(run.summary().split())
+
+
+def test_who_is_sent_to_long_steps_is_warned_of_pulses() -> None:
+    t = torch.linspace(0.0, 1.0, 30, dtype=D)
+    for save_at in (t, None):
+        run = proxode.solve(heat, torch.linspace(0, 1, 8, dtype=D), 0.0, 1.0, method="dopri5", save_at=save_at)
+        assert "if f has pulses or jumps in t give `jump_t` or `max_step`" in " ".join(run.summary().split())
+
+
+def test_orders_are_told_by_method() -> None:
+    run = proxode.solve(van_der_pol, Y0, 0.0, 60.0)
+    line = field(run.summary(), "orders")
+    parts = dict(part.split(" ", 1) for part in line.split("; "))
+    assert {"bdf", "dopri5"} <= set(parts) and parts["dopri5"].startswith("5 (") and parts["bdf"].startswith("1 (")
+    assert field(proxode.solve(van_der_pol, Y0, 0.0, 1.0, method="dopri5").summary(), "orders") == "5 (100 %)"
+
+
+# Time
+
+
+def test_seconds_are_those_of_the_solve_and_of_f() -> None:
+    def slow(t: Tensor, y: Tensor) -> Tensor:
+        time.sleep(0.002)
+        return -y
+
+    y0 = torch.ones(2, dtype=D, requires_grad=True)
+    for method in ("dopri5", "bdf"):
+        began = time.perf_counter()
+        run = proxode.solve(slow, y0, 0.0, 0.1, method=method)
+        passed, stats = time.perf_counter() - began, run.stats
+        assert stats.seconds_in_f is not None and 0.002 * stats.n_f < stats.seconds_in_f < stats.seconds < passed
+        before = stats.seconds, stats.seconds_in_f
+        run.ys[-1].sum().backward()
+        assert before == (stats.seconds, stats.seconds_in_f)
+        row = r"[\d.]+ m?s forward, (\d+) % of it inside f and its products"
+        words = re.fullmatch(row, field(run.summary(), "time"))
+        assert words is not None and abs(int(words[1]) - 100 * stats.seconds_in_f / stats.seconds) < 1
+    with proxode.record() as recorded:
+        proxode.solve(slow, y0, 0.0, 0.1)
+    assert recorded.seconds == recorded.solves[0].seconds > 0.0
+
+
+def test_seconds_of_samples_are_those_of_the_solve() -> None:
+    run = proxode.solve(lambda t, y: -y, torch.ones(3, 2), 0.0, 1.0, per_sample=True)
+    assert run.stats.seconds > 0.0 and run.stats.seconds_in_f is None
+    assert re.fullmatch(r"[\d.]+ m?s forward", field(run.summary(), "time"))
+    assert [seconds(x) for x in (0.00123, 0.0996, 0.73, 12.34)] == ["1.2 ms", "0.10 s", "0.73 s", "12.3 s"]

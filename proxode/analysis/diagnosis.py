@@ -71,6 +71,7 @@ class Diagnosis:
     samples: Samples | None
     nfe_probes: int
     layer: str = ""  # the method that a NeuralODE is set to, where one was given
+    named: str = ""  # the method that was asked for, which a diagnosis does not take
 
     @cached_property
     def advice(self) -> Advice:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,11 +19,13 @@ from ..times import number
 from ..vector_field import VectorField
 from .diagnosis import Diagnosis, Place
 from .limits import step_limit
+from .named import name_of, without_method
 from .path import Path, Stop, follow
 from .probes import Graph, disagreement, drift, graph, samples
 from .spectrum import DENSE, KRYLOV, spectrum
 
 POINTS = 12
+OF_F = ("jump_t", "step_t", "max_step", "norm")  # settings of a layer that a solve with another method needs too
 MAX_STEPS = 20_000
 RANDOM_STEPS = 500  # of a solve whose f is random, and which will not end well
 PROBES = 4  # directions: one begins the Krylov space, the others tell symmetry
@@ -47,9 +50,11 @@ def diagnose(
         krylov: products with df/dy at each of them, at most, for states of more than 100 unknowns. (Of smaller ones
             all eigenvalues are computed.)
         max_steps: of the solve. If it fails, what it reached is diagnosed.
-        options: of the solve, as in `proxode.solve`.
+        options: of the solve, as in `proxode.solve`. A `method` among them is not taken, for what an equation is like
+            does not depend on it; the diagnosis says what it would cost, where that is known.
     """
-    func, (t0, t1), tolerances, layer = _unfold(func, t0, t1)
+    func, (t0, t1), tolerances, layer, settings = _unfold(func, t0, t1)
+    options, named = without_method(settings | options)
     given = {"rtol": rtol, "atol": atol}
     tolerances |= {name: value for name, value in given.items() if value is not None}
     points, krylov = check_limit("points", points), check_limit("krylov", krylov)
@@ -60,27 +65,25 @@ def diagnose(
         noise = randomness(problem.f, number(problem.ts[0]), problem.y0.detach())
         limit = max_steps if noise <= SAME else min(max_steps, RANDOM_STEPS)
         path = follow(func, y0, problem, points=points, max_steps=limit, options=options, **tolerances)
-        return _diagnosis(problem, path, tolerances, krylov, noise, layer)
+        return replace(_diagnosis(problem, path, tolerances, krylov, noise), layer=layer, named=named)
 
 
-def _unfold(func: Any, t0: Any, t1: Any) -> tuple[Any, tuple[Any, Any], dict[str, Any], str]:
-    """A layer's function, times, tolerances and method; of a plain function what was given."""
+def _unfold(func: Any, t0: Any, t1: Any) -> tuple[Any, tuple[Any, Any], dict[str, Any], str, dict[str, Any]]:
+    """A layer's function, times, tolerances, method, and settings that are about f; of a function what was given."""
     tolerances: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-6}
-    layer = ""
+    layer, settings = "", {}
     if isinstance(func, NeuralODE):
         times = (func.t0, func.t1) if func.times is None else (func.times[0], func.times[-1])
         t0, t1 = (times[0] if t0 is None else t0), (times[1] if t1 is None else t1)
         tolerances = {name: func.settings[name] for name in tolerances}
-        method = func.settings["method"]
-        layer, func = method if isinstance(method, str) else method.name, func.func
+        settings = {name: func.settings[name] for name in OF_F if name in func.settings}
+        layer, func = name_of(func.settings["method"]), func.func
     if t0 is None or t1 is None:
         raise TypeError("`t0` and `t1` must be given: the interval over which func is to be solved")
-    return func, (t0, t1), tolerances, layer
+    return func, (t0, t1), tolerances, layer, settings
 
 
-def _diagnosis(
-    problem: Problem, path: Path, tolerances: dict[str, Any], krylov: int, noise: float, layer: str
-) -> Diagnosis:
+def _diagnosis(problem: Problem, path: Path, tolerances: dict[str, Any], krylov: int, noise: float) -> Diagnosis:
     f, y0, t0 = problem.f, problem.y0.detach(), number(problem.ts[0])
     probes = torch.stack([rough_signs(y0, seed) for seed in range(1, PROBES + 1)])
     finite = bool(torch.isfinite(f(t0, y0)).all())
@@ -94,7 +97,7 @@ def _diagnosis(
         t1=f.user_time(problem.ts[-1]), rtol=_largest(tolerances["rtol"]), atol=_largest(tolerances["atol"]), path=path,
         places=tuple(place for place in places if place is not None), randomness=noise, disagreement=apart,
         products=f.ladder[0] if f.ladder else "difference", banded=banded, graph=found, samples=batch,
-        nfe_probes=f.stats.nfe_forward + f.stats.nfe_backward, layer=layer,
+        nfe_probes=f.stats.nfe_forward + f.stats.nfe_backward,
     )  # fmt: skip
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..randomness import SAME
-from ..rejections import FEW, REJECTED, where
+from ..rejections import FEW, REJECTED, reason
 from ..status import Status
+from .named import about_the_method
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -28,11 +29,7 @@ def _about_the_solve(d: Diagnosis) -> Iterator[str]:
     stats, failure = d.path.stats, d.path.failure
     slow = failure is None or failure.status is Status.MAX_STEPS  # else it has a better reason
     if slow and d.randomness <= SAME and stats.n_steps >= FEW and stats.n_rejected > REJECTED * stats.n_steps:
-        yield (
-            f"{stats.n_rejected:,} of {stats.n_steps:,} steps were rejected{where(stats.steps)}: f may jump there. "
-            "Give the times as `jump_t`; if it jumps where the state crosses something, find that by an event; or "
-            "make f smooth"
-        )
+        yield f"{stats.n_rejected:,} of {stats.n_steps:,} steps were rejected{reason(stats.steps)}"
     if d.path.failure is not None and d.randomness <= SAME:
         part = abs(d.reached - d.t0) / d.span
         yield (
@@ -90,5 +87,4 @@ def _about_the_state(d: Diagnosis) -> Iterator[str]:
             f"the {d.samples.number} samples of dimension 0 are independent, and their rates differ by a factor of "
             f"{d.samples.spread:.2g}: `solve(..., per_sample=True)` gives each its own steps"
         )
-    if d.layer and d.layer not in ("auto", d.advice.method):
-        yield f"the layer is set to method {d.layer!r}; this diagnosis solved with 'auto'"
+    yield from about_the_method(d)

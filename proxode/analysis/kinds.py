@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ..randomness import SAME
+
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
 
@@ -13,18 +15,22 @@ EASY, MILD, STIFF, UNKNOWN = "not stiff", "mildly stiff", "stiff", "unknown"
 FAR_MORE = 2.0  # steps for stability over steps taken: the steps that were taken are not those of an explicit method
 DEARER = 1.5  # evaluations for stability over those of the solve
 HAS_A_SAY = 0.5  # steps for stability over steps taken, from where it is not accuracy alone that sets them
+TURN, TURN_BY_BDF = 1.6, 0.5  # h |lambda| of undamped modes that are faster than what accurate steps follow
 RIPPLE = 100.0  # |lambda| over the interval, over the way that the solution goes
+UNDAMPED = 10.0  # |Im| over |Re|, from where modes oscillate more than they decay or grow
+ALONG = 0.1  # the same, up to where a spectrum lies along the negative axis
 UNRESOLVED = 1.0  # h |lambda| from which a step does not follow a mode
 
 
 def kind_of(d: Diagnosis) -> str:
-    if not d.places:
+    if not d.places or d.randomness > SAME:
         return UNKNOWN
     part = abs(d.reached - d.t0) / d.span  # of the way: what is left of it is taken to be like that
     if not d.steps or part == 0:
         return STIFF if d.way > 1_000 else EASY
     asked, taken, spent = d.stability_steps, d.steps / part, d.nfe_solve / part
-    if asked > FAR_MORE * taken and 6 * asked > DEARER * spent:
+    beyond = not is_implicit(d) and undamped(d)  # such modes grow slowly there, and the error test copes with them
+    if asked > FAR_MORE * taken and 6 * asked > DEARER * spent and not beyond:
         return STIFF
     return MILD if asked > HAS_A_SAY * taken and -d.left > d.imaginary else EASY
 
@@ -32,7 +38,30 @@ def kind_of(d: Diagnosis) -> str:
 def ripples(d: Diagnosis) -> bool:
     """Whether BDF had to follow an oscillation that is fast and of little size: its way is far longer than that of the
     solution."""
-    return d.path.by_bdf > d.steps / 2 and d.imaginary > 10 * -d.left and d.way > RIPPLE * d.motion
+    return is_implicit(d) and undamped(d) and d.way > RIPPLE * d.motion
+
+
+def oscillates(d: Diagnosis) -> bool:
+    """Whether undamped oscillations, and not accuracy alone, set the step of an explicit method."""
+    radians = TURN_BY_BDF if is_implicit(d) else TURN  # steps of BDF are shorter than accurate explicit ones
+    return undamped(d) and d.way > radians * d.steps
+
+
+def undamped(d: Diagnosis) -> bool:
+    """Whether the modes oscillate and hardly decay."""
+    return d.imaginary > UNDAMPED * max(-d.left, d.right)
+
+
+def is_implicit(d: Diagnosis) -> bool:
+    """Whether most of the steps were implicit."""
+    return d.path.by_bdf > d.steps / 2
+
+
+def near_axis(d: Diagnosis) -> bool:
+    """Whether the eigenvalues lie along the negative axis at all places, as those of diffusion do."""
+    return bool(d.places) and d.left < 0 and all(
+        place.spectrum.imaginary <= ALONG * -place.spectrum.left for place in d.places
+    )  # fmt: skip
 
 
 def fast_angle(d: Diagnosis) -> float:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 WIDE = 12.0  # |h lambda| up to which both axes are linear
 LINEAR = 4.0  # and else up to where: the region of dopri5 is in there
 GRID = 301
+PLACES = 3  # and more have a scale of colours
 METHODS = {"bdf": "#222222", "dopri5": "#DD7722", "ralston4": "#AA4499", "bosh3": "#4C9FD0"}  # after Tol's "muted"
-BDF1, BDF2, LIMIT, GREY = "#332288", "#44AA99", "#CC3311", "#777777"
+BDF1, BDF2, LIMIT, REJECTED, GREY = "#332288", "#44AA99", "#117733", "#CC0000", "#777777"
 
 
 def draw(d: Diagnosis, path: str | Path | None) -> Figure:
@@ -61,7 +62,8 @@ def _spectrum(panel: Axes, d: Diagnosis) -> None:
     if not linear:
         low, high, top = (1.6 * edge if abs(edge) > LINEAR else edge for edge in (low, high, top))
         for axis, edge in ((panel.xaxis, max(-low, high)), (panel.yaxis, top)):
-            _symlog(panel, axis, edge)
+            if _symlog(panel, axis, edge):
+                axis.set_label_text(f"{axis.get_label_text()} (by decades beyond {LINEAR:g})")
     _regions(panel)
     _points(panel, d, z)
     panel.set_xlim(low, high)
@@ -73,11 +75,11 @@ def _spectrum(panel: Axes, d: Diagnosis) -> None:
     )  # fmt: skip
 
 
-def _symlog(panel: Axes, axis: Any, edge: float) -> None:
-    """Linear up to LINEAR, then by decades, of which at most five get a number."""
+def _symlog(panel: Axes, axis: Any, edge: float) -> bool:
+    """Linear up to LINEAR, then by decades, of which at most five get a number. False where all of it is linear."""
     which = axis.axis_name
     if edge <= LINEAR * 1.6:
-        return
+        return False
     scale = panel.set_xscale if which == "x" else panel.set_yscale
     scale("symlog", linthresh=LINEAR, linscale=1.2)
     decades = range(1, int(math.log10(edge)) + 1)
@@ -86,6 +88,7 @@ def _symlog(panel: Axes, axis: Any, edge: float) -> None:
     ticks = [*(-p for p in reversed(powers)), -2.0, 0.0, 2.0, *powers]
     axis.set_ticks(ticks, [_power(x) for x in ticks])
     axis.set_minor_locator(_none())
+    return True
 
 
 def _none() -> Any:
@@ -125,11 +128,29 @@ def _points(panel: Axes, d: Diagnosis, z: list[Tensor]) -> None:
     for i, (place, each) in enumerate(zip(d.places, z, strict=True)):
         shade = shades(0.9 * i / max(len(z) - 1, 1))
         first_or_last = i in (0, len(z) - 1)
-        when = ("first place" if i == 0 else "last place") + f", t = {place.t:.3g}, h = {place.h:.2g}"
+        when = ("first place" if i == 0 else "last place") + f", t = {_time(place.t)}, h = {place.h:.2g}"
         panel.plot(
             each.real, each.imag, "o", ms=4.5, mec="white", mew=0.4, color=shade, zorder=4, clip_on=False,
             label=when if first_or_last else None,
         )  # fmt: skip
+    if len(z) >= PLACES:
+        _scale(panel, [shades(0.9 * i / (len(z) - 1)) for i in range(len(z))], [place.t for place in d.places])
+
+
+def _scale(panel: Axes, colours: list[Any], times: list[float]) -> None:
+    """A small bar: the colour of each place, and the times of some."""
+    bar = panel.inset_axes((0.03, 0.93, 0.3, 0.03))
+    bar.imshow([colours], aspect="auto", interpolation="nearest")
+    shown = sorted({0, len(times) // 2, len(times) - 1})
+    bar.set_xticks(shown, [_time(times[i]) for i in shown], fontsize=7.5)
+    bar.set_yticks([])
+    bar.tick_params(length=2, pad=1)
+    bar.spines[:].set_visible(False)
+    bar.set_title("places, by their t", fontsize=7.5, loc="left", pad=2)
+
+
+def _time(t: float) -> str:
+    return f"{t:.0f}" if 100 <= abs(t) < 1e5 else f"{t:.3g}"
 
 
 # Steps over time
@@ -146,6 +167,10 @@ def _steps(panel: Axes, d: Diagnosis) -> None:
         ts = [abs(stride.t1 - d.t0) if by_log else stride.t1 for stride in mine]
         size, colour = 3.5 if d.steps < 400 else 2.2, METHODS.get(name, GREY)
         panel.plot(ts, [s.h for s in mine], "o", ms=size, mew=0, color=colour, label=f"taken by {name}")
+    refused = [step for step in d.path.stats.steps if not step.accepted]
+    if refused:
+        ts = [abs(step.t1 - d.t0) if by_log else step.t1 for step in refused]
+        panel.plot(ts, [step.h for step in refused], "x", ms=4, mew=0.9, color=REJECTED, label="rejected")
     limited = [place for place in d.places if math.isfinite(place.limit)]
     if limited:
         ts = [abs(place.t - d.t0) if by_log else place.t for place in limited]

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..randomness import SAME
 from .kinds import UNKNOWN
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ MOST_ORDERS = 300.0  # of magnitude: beyond, a number says nothing more
 def text(d: Diagnosis) -> str:
     """The whole of it, in paragraphs."""
     parts = [headline(d), *(f"Note: {finding}." for finding in d.findings), *facts(d)]
-    lines = [*parts, "", *(advice_lines(d) or ["No recommendation: nothing could be probed."])]
+    lines = [*parts, "", *(advice_lines(d) or [no_advice(d)])]
     return "\n".join(_wrapped(line) for line in lines)
 
 
@@ -33,7 +34,16 @@ def headline(d: Diagnosis) -> str:
     many = "unknown" if d.n == 1 else "unknowns"
     where = f"{d.n:,} {many} ({d.dtype}), t from {d.t0:g} to {d.t1:g}, rtol {d.rtol:g}, atol {d.atol:g}"
     said = d.advice.stiffness.capitalize() if d.advice.stiffness != UNKNOWN else "It is not known whether this is stiff"
+    if d.randomness > SAME:
+        return f"f is random, and cannot be solved as it is: {where}."
     return f"{said}{'' if d.ok or not d.steps else ', as far as it came'}: {where}."
+
+
+def no_advice(d: Diagnosis) -> str:
+    """Why nothing is recommended."""
+    if d.randomness > SAME:
+        return "No recommendation as long as f is random: make it a function of (t, y), and ask again."
+    return "No recommendation: nothing could be probed."
 
 
 def facts(d: Diagnosis) -> list[str]:

@@ -104,7 +104,10 @@ class NeuralODE(nn.Module):
         return solution
 
     def extra_repr(self) -> str:
-        times = f"t0={_shown(self.t0)}, t1={_shown(self.t1)}" if self.times is None else f"times={self.times.tolist()}"
+        ends = [_shown(t) for t in (self.t0, self.t1)] if self.times is None else self.times.tolist()
+        short = [str(float(f"{t:.6g}")) for t in ends]  # the digits of float32; of many the ends
+        short = short if len(short) <= 8 else [*short[:3], "...", short[-1]]
+        times = f"t0={short[0]}, t1={short[1]}" if self.times is None else f"times=[{', '.join(short)}]"
         return ", ".join([times, *(f"{name}={value!r}" for name, value in self.settings.items())])
 
 

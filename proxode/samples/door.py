@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ def solve_samples(
     max_steps: int, throw: bool, observers: tuple[Observer, ...] = (),
 ) -> Solution:  # fmt: skip
     """Every sample of dimension 0 as a problem of its own."""
+    began = perf_counter()
     way = way_of(method)
     structure, size = check_batch(y0)
     starts, ends = (one_each(name, t, size) for name, t in (("t0", t0), ("t1", t1)))
@@ -54,6 +56,7 @@ def solve_samples(
     noisy = has_drawn(before, flat.device) and is_random(f, batch.t0, batch.y0)
     statuses = statuses_of(place, raised=(asked < relative).any(-1), noisy=noisy)
     solution = solution_of(f, batch, outputs, place, statuses, starts, ends, save_at)
+    f.stats.seconds = perf_counter() - began
     if solution.failure is not None and throw:
         raise SolverError(solution.failure, solution)
     return solution

@@ -1,0 +1,151 @@
+"""What a diagnosis recommends, held against what the methods cost."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from diagnosis_cases import D, Network, heat, noise, pendulum, van_der_pol
+from torch import Tensor
+
+from proxode import solve
+from proxode.analysis import Diagnosis, diagnose
+from proxode.nn import NeuralODE
+
+Y0 = torch.tensor([2.0, 0.0], dtype=D)
+
+
+def choice(d: Diagnosis, what: str) -> str:
+    return next((choice.reason for choice in d.advice.choices if choice.what == what), "")
+
+
+# A method that was named
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "says"),
+    [("dopri5", {}, "dopri5 would cost about 5"), ("rk4", {"step_size": 0.01}, "rk4 would cost about 4"),
+     ("bdf", {}, "bdf would cost about the same"), ("rkc2", {}, "solved with 'auto'")],
+)  # fmt: skip
+def test_a_diagnosis_does_not_depend_on_the_method_that_is_named(method: str, options: Any, says: str) -> None:
+    plain, named = (
+        diagnose(van_der_pol, Y0, 0.0, 100.0),
+        diagnose(van_der_pol, Y0, 0.0, 100.0, method=method, **options),
+    )
+    assert (
+        named.advice == plain.advice
+        and named.path.shares == plain.path.shares
+        and named.findings[:-1] == plain.findings
+    )
+    assert named.findings[-1].startswith(f"you have named method '{method}'") and says in named.findings[-1]
+
+
+def test_a_method_that_is_named_is_checked_and_auto_is_no_news() -> None:
+    with pytest.raises(ValueError, match="unknown `method` 'dopri6'"):
+        diagnose(pendulum, Y0, 0.0, 1.0, method="dopri6")
+    assert not any("method" in finding for finding in diagnose(pendulum, Y0, 0.0, 1.0, method="auto").findings)
+    layer = NeuralODE(Network(), 2.0, method="dopri8")
+    found = diagnose(layer, torch.ones(2, 8), method="bdf").findings
+    assert "you have named method 'bdf'" in found[-1] and "layer" not in found[-1]
+
+
+def test_what_a_named_method_costs_is_what_it_costs() -> None:
+    y0 = noise(16)
+    for method in ("dopri5", "bosh3"):
+        d = diagnose(heat, y0, 0.0, 3.0, method=method)
+        told = float(d.findings[-1].split("cost about ")[1].split(" NFE")[0].replace(",", ""))
+        assert solve(heat, y0, 0.0, 3.0, method=method).stats.nfe_forward == pytest.approx(told, rel=0.25)
+
+
+# Methods
+
+
+def grid(n: int, rate: float = 1000.0) -> tuple[Any, Tensor]:
+    """A reaction with diffusion on n times n points, which is no gradient field: two fields that act on each other."""
+
+    def laplacian(u: Tensor) -> Tensor:
+        return sum(torch.roll(u, s, i) for s in (1, -1) for i in (-1, -2)) - 4 * u  # type: ignore[return-value]
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        u, v = y
+        return torch.stack([rate * laplacian(u) + u - u**3 - v, rate * laplacian(v) + 2 * u - v])
+
+    return f, noise(2 * n * n).view(2, n, n)
+
+
+def test_diffusion_on_a_large_grid_is_told_of_methods_that_make_no_pairs() -> None:
+    f, y0 = grid(40)
+    d = diagnose(f, y0, 0.0, 0.5)
+    assert d.advice.stiffness == "stiff" and not d.gradient_field and not d.banded
+    assert "negative axis" in choice(d, "or method") and "nearly symmetric" in choice(d, "or inner")
+    assert (d.advice.method, d.advice.inner) == ("bdf", "anderson")
+    fr = solve(f, y0, 0.0, 0.5, method="bdf", inner="fr")
+    chebyshev = solve(f, y0, 0.0, 0.5, method="rkc2", rtol=1e-5, atol=1e-7)
+    assert fr.stats.n_inner_failed == 0 and float((fr.ys[-1] - chebyshev.ys[-1]).abs().max()) < 1e-3
+    assert chebyshev.stats.nfe_forward < 6 * d.stability_steps
+    small, start = grid(20)
+    assert choice(diagnose(small, start, 0.0, 0.5), "or method") == ""
+    assert choice(diagnose(f, y0, 0.0, 0.1, rtol=1e-7), "or method") == ""
+
+
+def chain(t: Tensor, y: Tensor) -> Tensor:
+    """32 masses on springs that are not quite linear (Fermi, Pasta, Ulam)."""
+    q, p = y[:32], y[32:]
+    ends = torch.zeros(1, dtype=y.dtype)
+    stretch = torch.cat([q, ends]) - torch.cat([ends, q])
+    force = stretch + 0.25 * stretch**2
+    return torch.cat([p, force[1:] - force[:-1]])
+
+
+def test_undamped_oscillations_are_for_methods_that_reach_along_their_axis() -> None:
+    y0 = torch.cat([torch.sin(math.pi * torch.arange(1, 33) / 33), torch.zeros(32)]).to(D)
+    for rtol, method in ((1e-4, "ralston4"), (1e-7, "dopri8")):
+        d = diagnose(chain, y0, 0.0, 100.0, rtol=rtol, atol=rtol)
+        assert d.advice.stiffness == "not stiff" and d.advice.method == method and "axis" in choice(d, "method")
+        end = solve(chain, y0, 0.0, 100.0, method="dopri8", rtol=1e-11, atol=1e-11).ys[-1]
+        advised, usual = (solve(chain, y0, 0.0, 100.0, method=m, rtol=rtol, atol=rtol) for m in (method, "dopri5"))
+        assert advised.stats.nfe_forward <= usual.stats.nfe_forward
+        assert float((advised.ys[-1] - end).abs().max()) < float((usual.ys[-1] - end).abs().max())
+
+
+def test_high_order_is_for_tight_tolerances_and_many_steps() -> None:
+    y0 = torch.tensor([1.0, 0.0], dtype=D)
+    end = solve(pendulum, y0, 0.0, 20.0, method="dopri8", rtol=1e-12, atol=1e-13).ys[-1]
+    assert diagnose(pendulum, y0, 0.0, 20.0, rtol=1e-4, atol=1e-4).advice.method == "dopri5"
+    assert diagnose(pendulum, y0, 0.0, 1.0, rtol=1e-6).advice.method == "dopri5"
+    d = diagnose(pendulum, y0, 0.0, 20.0, rtol=1e-6, atol=1e-6)
+    assert d.advice.method == "dopri8" and "high order pays" in choice(d, "method")
+    eighth, fifth = (solve(pendulum, y0, 0.0, 20.0, method=m, rtol=1e-6, atol=1e-6) for m in ("dopri8", "dopri5"))
+    assert eighth.stats.nfe_forward < fifth.stats.nfe_forward
+    assert (eighth.ys[-1] - end).abs().max() < (fifth.ys[-1] - end).abs().max()
+
+
+# Tolerances
+
+
+def test_advice_on_the_tolerance_says_what_to_do() -> None:
+    d = diagnose(van_der_pol, Y0, 0.0, 100.0)
+    assert "to train take 0.001" in choice(d, "rtol") and "to report 1e-06" in choice(d, "rtol")
+    loose, tight = (
+        solve(van_der_pol, Y0, 0.0, 2000.0, method="bdf", rtol=rtol, atol=rtol).stats for rtol in (1e-3, 1e-4)
+    )
+    assert 0.5 < loose.n_steps / tight.n_steps < 0.8  # a third is saved
+    assert "keep it" in choice(diagnose(pendulum, Y0, 0.0, 1.0, rtol=1e-3), "rtol")
+
+
+def test_where_bdf_took_the_steps_of_a_mild_problem_its_solver_and_tolerance_are_spoken_of() -> None:
+    f, y0 = grid(24, rate=100.0)
+    d = diagnose(f, y0, 0.0, 0.5)
+    assert d.advice.stiffness == "mildly stiff" and d.path.by_bdf > d.steps / 2
+    assert d.advice.inner == "anderson" and "to train" in choice(d, "rtol") and "becomes" not in choice(d, "method")
+
+
+# What cannot be recommended
+
+
+def test_of_a_random_f_nothing_is_recommended() -> None:
+    d = diagnose(Network(0.5), torch.ones(4, 8), 0.0, 1.0)
+    assert str(d).startswith("f is random") and d.advice.choices == d.advice.costs == ()
+    assert "No recommendation as long as f is random" in str(d) and "dopri5:" not in str(d)
