@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..inner import DENSE_LIMIT, SMALL
 from .costs import Cost, costs, memory
+from .findings import misled
 from .kinds import MILD, STIFF, UNKNOWN, fast_angle, kind_of, ripples
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ TIGHT = 1e-8  # rtol from which order 8 pays
 MOST_ORDERS = 300.0  # of magnitude: beyond, a number says nothing more
 ANGLE_BDF3 = 86.0  # degrees from the negative axis: of A(alpha) (Hairer & Wanner 1996, V.2)
 LOST = 3.0  # orders of magnitude by which the usual adjoint may lose digits unnoticed
+ORDERS = {"bosh3": 3, "ralston4": 4, "dopri5": 5, "tsit5": 5, "dopri8": 8}
 CHEAP_F = 2_000  # unknowns from which rkc2 is worth a try where f costs little beside the pairs of anderson
 
 __all__ = ["Advice", "Choice", "Cost", "advise"]
@@ -79,7 +81,7 @@ def advise(d: Diagnosis) -> Advice:
     choices = [method]
     if kind == STIFF:
         choices.append(_inner(d))
-    choices += [_gradient(d), _rtol(d, kind)]
+    choices += [_gradient(d), _rtol(d, kind, method.name)]
     return Advice(kind, tuple(choices), costs(d))
 
 
@@ -129,7 +131,7 @@ def _stiff_method(d: Diagnosis) -> Choice:
 
 def _inner(d: Diagnosis) -> Choice:
     if d.n <= SMALL:
-        return Choice("inner", "newton", f"{d.n} unknowns: a dense Jacobian costs little (inner='auto' takes it)")
+        return Choice("inner", "newton", f"{_unknowns(d.n)}: a dense Jacobian costs little (inner='auto' takes it)")
     if d.banded:
         reason = "the Jacobian is a narrow band that a few products make: 'auto' finds it and factorises it for Newton"
         return Choice("inner", "auto", reason)
@@ -142,13 +144,20 @@ def _inner(d: Diagnosis) -> Choice:
 
 
 def _gradient(d: Diagnosis) -> Choice:
-    if not d.graph.of_state:
+    if not d.graph.of_state and d.radius > 0:
         return Choice("gradient", "none", "autograd sees no dependence of f on y: no gradient can pass (see above)")
+    if misled(d):
+        reason = (
+            "what passes through the part of f that autograd sees wrongly would be missing in any gradient (see above)"
+        )
+        return Choice("gradient", "none", reason)
     size = memory(d)
     if size > LARGE:
         reason = f"`implicit` would keep {_bytes(size)}; this keeps the square root of the steps, for twice the time"
         return Choice("gradient", "checkpoint", reason)
     reason = f"exact for the steps that are taken, and keeps about {_bytes(size)}"
+    if not d.graph.of_state:
+        reason += "; f does not use y, so that y0 gets what comes in"
     orders = d.backward_orders
     if orders > LOST:
         size_of = f"10^{_count(orders)}" if orders < MOST_ORDERS else f"10^{MOST_ORDERS:.0f} and more"
@@ -156,7 +165,7 @@ def _gradient(d: Diagnosis) -> Choice:
     return Choice("gradient", "implicit", reason)
 
 
-def _rtol(d: Diagnosis, kind: str) -> Choice:
+def _rtol(d: Diagnosis, kind: str, method: str) -> Choice:
     name = f"{d.rtol:g}"
     if d.dtype == "float32" and d.rtol < 1.2e-6:
         return Choice("rtol", name, "float32 carries no less than 1.2e-6: it is raised to that, or use float64")
@@ -165,7 +174,9 @@ def _rtol(d: Diagnosis, kind: str) -> Choice:
         return Choice("rtol", name, reason)
     if kind == MILD:
         return Choice("rtol", name, "a smaller one costs little here, as long as stability sets the step")
-    return Choice("rtol", name, "ten times smaller costs about 1.6 times the steps of an order 5 pair")
+    order = ORDERS.get(method, 5)
+    more = 10 ** (1 / order)
+    return Choice("rtol", name, f"ten times smaller costs about {more:.2g} times the steps of a pair of order {order}")
 
 
 # Numbers in words
@@ -173,6 +184,10 @@ def _rtol(d: Diagnosis, kind: str) -> Choice:
 
 def _shares(d: Diagnosis) -> str:
     return ", ".join(f"{count} of {name}" for name, count in d.path.shares.items())
+
+
+def _unknowns(n: int) -> str:
+    return "1 unknown" if n == 1 else f"{n} unknowns"
 
 
 def _count(x: float) -> str:

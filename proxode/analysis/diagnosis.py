@@ -13,8 +13,9 @@ import torch
 
 from .advice import Advice, advise
 from .findings import find
+from .independence import Samples
 from .path import Path
-from .probes import Graph, Samples
+from .probes import Graph
 from .spectrum import Spectrum
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Diagnosis:
 
     @property
     def stiffness_ratio(self) -> float | None:
-        """The largest Q of the places; a lower bound where not all eigenvalues were computed."""
+        """The largest Q of the places; a lower bound where not all eigenvalues were computed and J is normal."""
         found = [place.spectrum.ratio for place in self.places]
         return max((q for q in found if q is not None), default=None)
 
@@ -141,6 +142,11 @@ class Diagnosis:
     def exact(self) -> bool:
         """Whether all eigenvalues were computed, and not only the rim of them."""
         return all(place.spectrum.exact for place in self.places)
+
+    @property
+    def normal(self) -> bool:
+        """Whether J J^T = J^T J at all places, as far as was asked: only then Ritz values are near eigenvalues."""
+        return all(place.spectrum.normal for place in self.places)
 
     @property
     def asymmetry(self) -> float:
@@ -231,7 +237,7 @@ class Diagnosis:
         )  # fmt: skip
         plain = (
             "n", "dtype", "t0", "t1", "rtol", "atol", "ok", "reached", "steps", "nfe", "nfe_solve", "nfe_probes",
-            "exact", "gradient_field", "autonomous", "products", "banded",
+            "exact", "normal", "gradient_field", "autonomous", "products", "banded",
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in plain},

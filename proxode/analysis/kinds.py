@@ -32,7 +32,8 @@ def kind_of(d: Diagnosis) -> str:
 def ripples(d: Diagnosis) -> bool:
     """Whether BDF had to follow an oscillation that is fast and of little size: its way is far longer than that of the
     solution."""
-    return d.path.by_bdf > d.steps / 2 and d.imaginary > 10 * -d.left and d.way > RIPPLE * d.motion
+    oscillates = d.imaginary > 10 * max(-d.left, d.right)
+    return d.path.by_bdf > d.steps / 2 and oscillates and d.way > RIPPLE * d.motion
 
 
 def fast_angle(d: Diagnosis) -> float:

@@ -31,6 +31,7 @@ class Path:
 
     stats: Stats
     largest: Tensor
+    atol: Tensor  # one for all, or one for each component
     length: float = 0.0
     stops: list[Stop] = field(default_factory=list)
     failure: Failure | None = None
@@ -67,7 +68,7 @@ def follow(
     f, flatten = problem.f, problem.structure.flatten
     t0, t1 = (f.user_time(t) for t in (problem.ts[0], problem.ts[-1]))
     stepper = Stepper(func, y0, t0, t1=t1, rtol=rtol, atol=atol, max_steps=max_steps, throw=False, **options)
-    path = Path(stepper.stats, problem.y0.detach().abs())
+    path = Path(stepper.stats, problem.y0.detach().abs(), torch.as_tensor(problem.atol, dtype=torch.float64))
     kept = _Kept(points, t0, t1)
     kept.offer(0, t0, problem.y0.detach())
     while not stepper.done:
@@ -107,9 +108,9 @@ class _Kept:
     def chosen(self) -> list[Stop]:
         """`points` of them at most, with the first and the last; half by steps and half by time."""
         assert self.last is not None
-        half = max(1, (self.points - 2) // 2)
-        found = {stop.step: stop for stop in (self.by_step[0], self.last)}
-        for several, room in ((self.by_time, self.points - 2 - half), (self.by_step, half)):
+        half = max(0, (self.points - 2) // 2)
+        found = {stop.step: stop for stop in (self.by_step[0], self.last)[: self.points]}
+        for several, room in ((self.by_time, max(0, self.points - 2 - half)), (self.by_step, half)):
             rest = [stop for stop in several if stop.step not in found]
             room = min(room, len(rest))
             found |= {rest[i].step: rest[i] for i in (int((k + 0.5) * len(rest) / room) for k in range(room))}

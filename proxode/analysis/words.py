@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 WIDTH = 110
 UNSEEN = " (the rim of the spectrum; what is smaller than a hundredth of that is not told apart from zero)"
+NOT_NORMAL = (
+    " (J J^T is not J^T J, J is not normal: these belong to its field of values, which tells how it acts for a while; "
+    "its eigenvalues may lie further inside)"
+)
 NEARLY = 1e-2  # |J - J^T| / |J| that is not much
 MOST_ORDERS = 300.0  # of magnitude: beyond, a number says nothing more
 
@@ -49,13 +53,19 @@ def rows(d: Diagnosis) -> Iterator[tuple[str, str]]:
     yield (
         "Spectrum",
         f"{kind} at {len(d.places)} {_places(d)}: Re from {number(d.left)} to {number(d.right)}, |Im| up to "
-        f"{number(d.imaginary)}, |lambda| up to {number(d.radius)}{'' if d.exact else UNSEEN}",
+        f"{number(d.imaginary)}, |lambda| up to {number(d.radius)}{_unseen(d)}",
     )
     yield "Stiffness", _stiffness(d)
     yield "Explicit", _explicit(d)
     yield "Symmetry", _symmetry(d)
     yield "Growth", _growth(d)
     yield "Spent", f"{d.nfe_solve:,} NFE for the solve and {d.nfe_probes:,} for the questions, {d.nfe:,} in all"
+
+
+def _unseen(d: Diagnosis) -> str:
+    if d.exact:
+        return ""
+    return UNSEEN if d.normal else NOT_NORMAL
 
 
 def _places(d: Diagnosis) -> str:
@@ -76,7 +86,8 @@ def _stiffness(d: Diagnosis) -> str:
     if q is None:
         ratio = "the ratio Q of the paper is not defined, for no real part differs from zero"
     else:
-        ratio = f"Q = max|Re| / min|Re| is {'' if d.exact else 'at least '}{number(q)}"
+        known = "is" if d.exact else "is at least" if d.normal else "of these values, not of the eigenvalues, is"
+        ratio = f"Q = max|Re| / min|Re| {known} {number(q)}"
         ratio += f" (without {zeros} that {'is' if zeros == 1 else 'are'} zero to rounding)" if zeros else ""
     return (
         f"{ratio}; |lambda| integrated over the interval is {number(d.way)}, while the solution moves "
