@@ -89,7 +89,7 @@ def _method(d: Diagnosis, kind: str) -> Choice:
     name = next(iter(d.path.shares), "auto")
     if kind == STIFF:
         return _stiff_method(d)
-    if kind == MILD:
+    if kind == MILD and not ripples(d):
         reason = (
             f"stability sets the step of an explicit method, but {_count(d.stability_steps)} steps of dopri5 are few: "
             f"`auto` took mostly {name} steps here, and goes on with BDF where the model becomes stiff in training"

@@ -50,7 +50,7 @@ def backward(d: Diagnosis) -> float:
     if not d.path.by_bdf:
         return float(explicit)
     if d.n <= DENSE_BACKWARD:
-        return float(explicit + d.path.by_bdf * (1 + d.n))
+        return float(explicit + d.path.by_bdf * (1 + d.jacobian_products))
     if d.banded:
         return float(explicit + d.path.by_bdf * BAND_BACKWARD)
     return explicit + KRYLOV_BACKWARD * max(d.nfe_solve - explicit, d.path.by_bdf)

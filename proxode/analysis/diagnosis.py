@@ -13,7 +13,9 @@ import torch
 
 from .advice import Advice, advise
 from .findings import find
+from .growth import Along, Growth
 from .independence import Samples
+from .limits import LEEWAY, step_limits
 from .path import Path
 from .probes import Graph
 from .spectrum import Spectrum
@@ -67,9 +69,11 @@ class Diagnosis:
     randomness: float  # by which two values of f at the same place differ, relative
     disagreement: float  # between a product with the Jacobian and a difference of f, relative
     products: str  # how products are made: "forward", "double_backward" or "difference"
+    jacobian_products: int  # that make a dense Jacobian, fewer than n where its zeros allow it
     banded: bool  # is the Jacobian that of a grid, so that a few products make all of it?
     graph: Graph
     samples: Samples | None
+    along: Along
     nfe_probes: int
     layer: str = ""  # the method that a NeuralODE is set to, where one was given
 
@@ -183,32 +187,39 @@ class Diagnosis:
 
     @cached_property
     def stability_steps(self) -> float:
-        """Steps that dopri5 needs to be stable, whatever the tolerance."""
-        return integral(self, lambda place: 1.0 / place.limit)
+        """About the steps that dopri5 needs to be stable, whatever the tolerance."""
+        h, matrices = self.along.lengths, self.along.matrices
+        if h is None or matrices is None:
+            return integral(self, lambda place: 1.0 / place.limit)
+        limits = step_limits(torch.linalg.eigvals(matrices), leeway=LEEWAY)
+        return float((h / limits).sum() * self.span / h.sum())
+
+    @property
+    def growth(self) -> Growth | None:
+        """Of perturbations along the way; None where it could not be measured."""
+        return self.along.growth
 
     @property
     def backward_orders(self) -> float:
-        """Orders of magnitude by which an error grows if the state is integrated backwards."""
+        """Orders of magnitude by which an error grows if the state is integrated backwards. Where that could not be
+        measured, as if the eigenvalues at the places told it."""
+        if self.growth is not None:
+            return max(self.growth.back, 0.0)
         return integral(self, lambda place: max(-place.spectrum.left, 0.0)) / math.log(10)
 
     @property
     def forward_orders(self) -> float:
-        """The same for an error that is carried forwards, where it grows; what it loses elsewhere is not counted."""
+        """The same for an error that is carried forwards, at the time where it is largest."""
+        if self.growth is not None:
+            return self.growth.peak
         return integral(self, lambda place: max(place.spectrum.right, 0.0), resolved=True) / math.log(10)
 
     @property
     def sustained_orders(self) -> float:
-        """The same at the rate that is exceeded during half of the time: without jumps that grow and then contract."""
-        rates = [place.spectrum.right for place in self.places]
-        if not rates:
+        """What of it is left at the end, beyond the growth of the solution itself; nan where it was not measured."""
+        if self.growth is None:
             return math.nan
-        along = [(_between(self.places, rates, i + 0.5), stride.h) for i, stride in enumerate(self.path.strides)]
-        typical, left = rates[0], sum(h for _, h in along) / 2
-        for rate, h in sorted(along, reverse=True):
-            if left > 0:
-                typical = rate
-            left -= h
-        return max(typical, 0.0) * self.span / math.log(10)
+        return max(self.growth.end - max(self.path.growth, 0.0), 0.0)
 
     # Showing it
 

@@ -20,8 +20,9 @@ from ..vector_field import VectorField
 from .diagnosis import Diagnosis, Place
 from .directions import rough
 from .findings import DISAGREES
+from .growth import Along, measure
 from .independence import samples
-from .limits import step_limit
+from .limits import LEEWAY, step_limit
 from .modules import buffers_kept
 from .path import Path, Stop, follow
 from .probes import Graph, disagreement, drift, graph
@@ -100,11 +101,14 @@ def _diagnosis(
     banded = finite and DENSE < y0.numel() <= GRID_LIMIT and f.has_stencil(t0, y0) and f.layout is not None
     batch = samples(problem, some) if finite else None
     places = [_place(problem, path, stop, krylov) for stop in path.stops] if finite else []
+    along = measure(f, path.bits, len(path.strides)) if finite and noise <= SAME else Along()
+    path.bits.clear()  # which may be large
     return Diagnosis(
         n=y0.numel(), dtype=str(y0.dtype).removeprefix("torch."), t0=f.user_time(problem.ts[0]),
         t1=f.user_time(problem.ts[-1]), rtol=_largest(tolerances["rtol"]), atol=_largest(tolerances["atol"]), path=path,
         places=tuple(place for place in places if place is not None), randomness=noise, disagreement=apart,
-        products=f.ladder[0] if f.ladder else "difference", banded=banded, graph=found, samples=batch,
+        products=f.ladder[0] if f.ladder else "difference", jacobian_products=f.jacobian_price,
+        banded=banded, graph=found, samples=batch, along=along,
         nfe_probes=f.stats.nfe_forward + f.stats.nfe_backward, layer=layer,
     )  # fmt: skip
 
@@ -132,7 +136,7 @@ def _place(problem: Problem, path: Path, stop: Stop, krylov: int) -> Place | Non
     largest = float(torch.linalg.vector_norm(path.largest.double()))
     return Place(
         index=stop.step, t=stop.t, h=0.0 if stride is None else stride.h, by="" if stride is None else stride.method,
-        spectrum=found, limit=step_limit(found.values),
+        spectrum=found, limit=step_limit(found.values, leeway=LEEWAY),
         speed=float(torch.linalg.vector_norm(f0.double())) / largest if largest > 0 else 0.0,
         drift=drift(f, t, _elsewhere(problem, f, t), y, f0),
     )  # fmt: skip

@@ -55,8 +55,9 @@ def _about_the_solve(d: Diagnosis) -> Iterator[str]:
         yield "nothing could be probed: f or its derivative is not finite where the solve begins"
     if d.ok and d.sustained_orders > GROWTH:
         yield (
-            f"errors grow forwards by about 10^{d.sustained_orders:.0f}: no solver can follow one solution that far, "
-            "and its gradient grows alike; a shorter interval, or several, may be what you want"
+            f"a small change of y0 grows by about 10^{d.sustained_orders:.0f} more than the solution itself (measured "
+            "along the way): no solver can follow one solution that far, and its gradient grows alike; a shorter "
+            "interval, or several, may be what you want"
         )
 
 

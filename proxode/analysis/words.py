@@ -18,6 +18,7 @@ NOT_NORMAL = (
     " (J J^T is not J^T J, J is not normal: these belong to its field of values, which tells how it acts for a while; "
     "its eigenvalues may lie further inside)"
 )
+FROZEN = " (as if the eigenvalues at the places told it, which they need not: it was not measured along the way)"
 NEARLY = 1e-2  # |J - J^T| / |J| that is not much
 MOST_ORDERS = 300.0  # of magnitude: beyond, a number says nothing more
 
@@ -127,18 +128,26 @@ def _symmetry(d: Diagnosis) -> str:
 
 
 def _growth(d: Diagnosis) -> str:
-    if d.backward_orders < 0.5 and d.forward_orders < 0.5:
+    back, forth = d.backward_orders, d.forward_orders
+    if back < 0.5 and forth < 0.5:
         return "errors neither grow nor decay by much, in either direction of time"
     said = []
-    if d.backward_orders >= 0.5:
-        said.append(
-            "dissipative: integrating the state backwards, as the usual adjoint does, multiplies errors by about "
-            f"{orders(d.backward_orders)}"
-        )
-    if d.forward_orders >= 0.5:
-        short = ", in short parts of the way" if d.sustained_orders < 0.5 * d.forward_orders else ""
-        said.append(f"forwards modes grow by up to {orders(d.forward_orders)}{short}")
-    return "; ".join(said)
+    if forth >= 0.5:
+        said.append(f"a small change of y0 grows by up to {orders(forth)}{_at_the_end(d)}")
+    if back >= 0.5:
+        kind = "dissipative: " if back > 2 * forth + 0.5 else ""
+        usual = "integrating the state backwards, as the usual adjoint does, multiplies errors by about"
+        said.insert(0 if kind else 1, f"{kind}{usual} {orders(back)}")
+    return "; ".join(said) + ("" if d.growth is not None else FROZEN)
+
+
+def _at_the_end(d: Diagnosis) -> str:
+    if d.growth is None:
+        return ""
+    if d.forward_orders - d.growth.end > 1:
+        return ", in short parts of the way"
+    own = d.path.growth
+    return f", while the solution itself grows by {orders(own)}" if own >= 0.5 else ""
 
 
 def advice_lines(d: Diagnosis) -> list[str]:
