@@ -181,3 +181,53 @@ def test_one_unknown_is_one_and_rtol_speaks_of_the_method() -> None:
     assert "newton: 1 unknown:" in said(stiff)
     tight = diagnose(lambda t, y: torch.cos(t) - y, T(1), 0.0, 10.0, rtol=1e-9, atol=1e-11)
     assert tight.advice.method == "dopri8" and "of order 8" in said(tight)
+
+
+# Jumps and pulses in time
+
+
+def infusions(t: Tensor, y: Tensor) -> Tensor:
+    """Three compartments, and a drug that flows in twice for a short while."""
+    exchange = torch.tensor([[-1.2, 0.4, 0.1], [0.4, -0.4, 0.0], [0.1, 0.0, -0.1]], dtype=D)
+    flows = ((t > 5) & (t < 5.02)) | ((t > 12) & (t < 12.02))
+    return exchange @ y + torch.where(flows, 50.0, 0.0) * T(1, 0, 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "bdf"}])
+def test_pulses_that_steps_have_crossed_are_found_with_their_times(options: dict[str, str]) -> None:
+    d = diagnose(infusions, T(1, 0, 0), 0.0, 24.0, **options)
+    assert d.clock.jumps == pytest.approx((5.0, 5.02, 12.0, 12.02), abs=1e-6) and not d.autonomous
+    assert any("5, 5.02, 12, 12.02" in finding and "jump_t" in finding for finding in d.findings)
+    a, b = next(finding for finding in d.findings if "does not fulfil" in finding), d.clock.crossed
+    assert b is not None and b[0] < 5 and b[1] > 5.02 and f"t = {b[0]:.6g}" in a
+
+
+def test_jumps_that_were_given_are_not_told_again() -> None:
+    d = diagnose(infusions, T(1, 0, 0), 0.0, 24.0, jump_t=T(5, 5.02, 12, 12.02))
+    assert not d.autonomous and not d.clock.jumps and "jump_t" not in said(d) and "fulfil" not in said(d)
+
+
+def test_a_short_smooth_pulse_is_found_and_what_is_only_fast_is_none() -> None:
+    d = diagnose(lambda t, y: -y + 100 * torch.exp(-(((t - 5.37) / 0.003) ** 2)), T(1, 2), 0.0, 10.0)
+    assert len(d.clock.pulses) == 1 and d.clock.pulses[0][0] < 5.37 < d.clock.pulses[0][1]
+    assert any("does not fulfil" in finding for finding in d.findings)
+    for func in (
+        lambda t, y: -y + torch.sin(300 * t),
+        lambda t, y: -(1 + 1e5 * torch.sigmoid(50 * (t - 9))) * (y - torch.cos(t)),
+        lambda t, y: -y + 100 * torch.exp(-(((t - 5.37) / 0.1) ** 2)),
+    ):
+        clock = diagnose(func, T(1, 2), 0.0, 10.0).clock
+        assert clock.varies and not (clock.jumps or clock.pulses or clock.crossed)
+
+
+def test_an_f_that_does_not_read_the_clock_is_not_asked_about_it() -> None:
+    asked = diagnose(lambda t, y: -y * (1 + 0 * t), T(1, 2), 0.0, 1.0)
+    spared = diagnose(lambda t, y: -y * torch.ones((), dtype=t.dtype), T(1, 2), 0.0, 1.0)
+    assert spared.nfe_probes < 400 < asked.nfe_probes and spared.autonomous and asked.autonomous
+
+
+def test_a_clock_that_runs_backwards_and_one_in_single_precision() -> None:
+    wave = diagnose(lambda t, y: torch.sign(torch.sin(t)) - y, T(1), 10.0, 5.0)
+    assert wave.clock.jumps == pytest.approx((3 * math.pi, 2 * math.pi), abs=1e-6)
+    single = diagnose(lambda t, y: torch.floor(t) - y, torch.ones(2), 0.5, 4.5)
+    assert single.clock.jumps == pytest.approx((1, 2, 3, 4), abs=1e-5)

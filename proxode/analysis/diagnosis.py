@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .advice import Advice, advise
+from .clock import Clock
 from .findings import find
 from .growth import Along, Growth
 from .independence import Samples
@@ -74,6 +75,7 @@ class Diagnosis:
     graph: Graph
     samples: Samples | None
     along: Along
+    clock: Clock
     nfe_probes: int
     layer: str = ""  # the method that a NeuralODE is set to, where one was given
 
@@ -165,7 +167,7 @@ class Diagnosis:
     @property
     def autonomous(self) -> bool:
         """Whether f does not depend on t, as far as was seen."""
-        return all(place.drift <= AUTONOMOUS for place in self.places)
+        return not self.clock.varies and all(place.drift <= AUTONOMOUS for place in self.places)
 
     # Along the way
 

@@ -17,6 +17,7 @@ from ..solution import Stats
 from ..status import Status
 from ..times import number
 from ..vector_field import VectorField
+from .clock import Clock, look_at_the_clock, reads_time
 from .diagnosis import Diagnosis, Place
 from .directions import rough
 from .findings import DISAGREES
@@ -67,7 +68,8 @@ def diagnose(
         noise = _noise(problem.f, number(problem.ts[0]), problem.y0.detach())
         limit = max_steps if noise <= SAME else min(max_steps, RANDOM_STEPS)
         path = follow(func, y0, problem, points=points, max_steps=limit, options=options, **tolerances)
-        return _diagnosis(problem, path, tolerances, krylov, noise, layer)
+        known = torch.as_tensor(options.get("jump_t", ()), dtype=torch.float64).reshape(-1).tolist()
+        return _diagnosis(problem, path, tolerances, krylov, noise, layer, known)
 
 
 def _unfold(func: Any, t0: Any, t1: Any) -> tuple[Any, tuple[Any, Any], dict[str, Any], str]:
@@ -86,7 +88,7 @@ def _unfold(func: Any, t0: Any, t1: Any) -> tuple[Any, tuple[Any, Any], dict[str
 
 
 def _diagnosis(
-    problem: Problem, path: Path, tolerances: dict[str, Any], krylov: int, noise: float, layer: str
+    problem: Problem, path: Path, tolerances: dict[str, Any], krylov: int, noise: float, layer: str, known: list[float]
 ) -> Diagnosis:
     f, y0, t0 = problem.f, problem.y0.detach(), number(problem.ts[0])
     finite = bool(torch.isfinite(f(t0, y0)).all())
@@ -103,12 +105,16 @@ def _diagnosis(
     places = [_place(problem, path, stop, krylov) for stop in path.stops] if finite else []
     along = measure(f, path.bits, len(path.strides)) if finite and noise <= SAME else Along()
     path.bits.clear()  # which may be large
+    timed = bool(path.strides) and noise <= SAME and any(reads_time(f, t, y) for t, y in some)
+    rtol, atol = _largest(tolerances["rtol"]), _largest(tolerances["atol"])
+    allowed = atol * y0.numel() ** 0.5 + rtol * float(torch.linalg.vector_norm(path.largest.double()))
+    clock = look_at_the_clock(f, path, problem.sign, known, allowed) if timed else Clock(varies=bool(known))
     return Diagnosis(
         n=y0.numel(), dtype=str(y0.dtype).removeprefix("torch."), t0=f.user_time(problem.ts[0]),
-        t1=f.user_time(problem.ts[-1]), rtol=_largest(tolerances["rtol"]), atol=_largest(tolerances["atol"]), path=path,
+        t1=f.user_time(problem.ts[-1]), rtol=rtol, atol=atol, path=path,
         places=tuple(place for place in places if place is not None), randomness=noise, disagreement=apart,
         products=f.ladder[0] if f.ladder else "difference", jacobian_products=f.jacobian_price,
-        banded=banded, graph=found, samples=batch, along=along,
+        banded=banded, graph=found, samples=batch, along=along, clock=clock,
         nfe_probes=f.stats.nfe_forward + f.stats.nfe_backward, layer=layer,
     )  # fmt: skip
 

@@ -26,6 +26,7 @@ def misled(d: Diagnosis) -> bool:
 
 def find(d: Diagnosis) -> Iterator[str]:
     yield from _about_the_solve(d)
+    yield from _about_time(d)
     yield from _about_f(d)
     yield from _about_the_state(d)
 
@@ -82,6 +83,24 @@ def _about_f(d: Diagnosis) -> Iterator[str]:
     worst = max((place.spectrum.moved for place in d.places), default=0.0)
     if worst > UNSETTLED:
         yield f"the rim of the spectrum still moved by {worst:.0%} of its radius: give a larger `krylov`"
+
+
+def _about_time(d: Diagnosis) -> Iterator[str]:
+    clock = d.clock
+    if clock.jumps:
+        times = ", ".join(f"{t:.6g}" for t in clock.jumps) + (" and more" if clock.more else "")
+        yield f"f jumps in time, at t = {times}: steps may cross a jump without seeing it; give these times as `jump_t`"
+    for a, b in clock.pulses:
+        yield (
+            f"f changes and is back within t = {a:.6g} to {b:.6g}, which long steps may cross without seeing it: give "
+            f"`max_step`, or its time as `step_t`"
+        )
+    if clock.crossed is not None:
+        a, b = clock.crossed
+        yield (
+            f"the solution that was computed does not fulfil the equation between t = {a:.6g} and {b:.6g}: one step "
+            "went over all of such a change, and has seen nothing of it"
+        )
 
 
 def _about_the_state(d: Diagnosis) -> Iterator[str]:
