@@ -121,7 +121,7 @@ def centred(t: Tensor, y: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("func", "y0", "t1"),
     [
-        (oscillator, T(2, 0), 300.0),  # whose periods must not alias with the places
+        (oscillator, T(2, 0), 250.0),  # whose periods must not alias with the places
         (chain, chain_start(), 200.0),
         (centred, torch.exp(-200 * (torch.arange(1000, dtype=D) / 1000 - 0.5) ** 2), 0.4),
     ],
@@ -148,7 +148,8 @@ def test_whether_stability_or_accuracy_sets_the_step_is_told_apart() -> None:
 
 
 def test_a_jacobian_with_zeros_makes_backward_cheaper() -> None:
-    d, start = diagnose(chain, chain_start(), 0.0, 50.0), chain_start().requires_grad_()
-    solution = solve(chain, start, 0.0, 50.0)
+    d, start = diagnose(chain, chain_start(), 0.0, 200.0), chain_start().requires_grad_()
+    solution = solve(chain, start, 0.0, 200.0)
+    assert d.path.by_bdf > d.steps / 2
     solution.ys[-1].sum().backward()
     assert d.advice.costs[0].nfe_backward == pytest.approx(solution.stats.nfe_backward, rel=0.1)

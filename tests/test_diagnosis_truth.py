@@ -78,6 +78,15 @@ def test_arnoldi_itself_sees_what_the_probes_did_not(monkeypatch: pytest.MonkeyP
     assert not d.gradient_field and d.imaginary == pytest.approx(300, rel=1e-3)
 
 
+@pytest.mark.parametrize(("i", "j"), [(3, 7), (150, 30), (0, 199)])
+def test_one_entry_alone_is_seen_and_its_size_is_about_right(i: int, j: int) -> None:
+    rates, only = torch.linspace(1, 100, 200, dtype=D), torch.zeros(200, dtype=D)
+    only[i] = 200.0
+    d = diagnose(lambda t, y: -rates * y + only * y[j], torch.ones(200, dtype=D), 0.0, 1.0)
+    true = 200 * math.sqrt(2 / (float(rates @ rates) + 200**2))
+    assert not d.gradient_field and d.asymmetry == pytest.approx(true, rel=0.35)
+
+
 def centred(t: Tensor, y: Tensor) -> Tensor:
     return -len(y) / 2 * (torch.roll(y, -1) - torch.roll(y, 1))
 

@@ -56,7 +56,7 @@ class Diagnosis:
     """Of `dy/dt = f(t, y)` along one trajectory. `print(diagnosis)` says it in words, `plot` shows it.
 
     Spectra are those of the equation as it is integrated: of -df/dy where t1 is before t0. What is said about the way
-    is an integral over the places, and no more than they show.
+    is an integral over the places, and no more than they show, unless it was measured along all of it (`along`).
     """
 
     n: int
@@ -156,8 +156,12 @@ class Diagnosis:
 
     @property
     def asymmetry(self) -> float:
-        """|J - J^T| / |J| where it is largest: 0 symmetric, 2 antisymmetric."""
-        return max((place.spectrum.asymmetry for place in self.places), default=math.nan)
+        """|J - J^T| / |J| where it is largest: 0 symmetric, 2 antisymmetric. Where it is only estimated, the root mean
+        square of all places: the largest of several estimates would mostly be the one that is furthest off."""
+        found = [place.spectrum.asymmetry for place in self.places]
+        if self.exact:
+            return max(found, default=math.nan)
+        return math.sqrt(sum(each**2 for each in found) / len(found))
 
     @property
     def gradient_field(self) -> bool:
@@ -259,6 +263,8 @@ class Diagnosis:
             "methods": self.path.shares,
             "samples": None if samples is None else samples._asdict(),
             "graph": self.graph._asdict(),
+            "growth": None if self.growth is None else self.growth._asdict(),
+            "clock": self.clock._asdict(),
             "advice": self.advice.to_dict(),
             "findings": list(self.findings),
             "places": [place.to_dict() for place in self.places],

@@ -44,7 +44,8 @@ def diagnose(
     """Find out what `dy/dt = func(t, y)` is like between t0 and t1, and which method and gradient fit it.
 
     The equation is solved once with `auto`; at places on the way the eigenvalues of df/dy are estimated, its symmetry,
-    and the step for which dopri5 would be stable. `print` the result, or look at `advice`, `plot()`, `to_dict()`.
+    and the step for which dopri5 would be stable; a perturbation is followed, and f is looked at as a function of time.
+    `print` the result, or look at `advice`, `plot()`, `to_dict()`.
 
     Args:
         func: `func(t, y)`, or a `proxode.nn.NeuralODE`, whose times and tolerances then are the default.
