@@ -153,3 +153,9 @@ def test_a_jacobian_with_zeros_makes_backward_cheaper() -> None:
     assert d.path.by_bdf > d.steps / 2
     solution.ys[-1].sum().backward()
     assert d.advice.costs[0].nfe_backward == pytest.approx(solution.stats.nfe_backward, rel=0.1)
+
+
+def test_what_is_symmetric_and_stiff_is_bounded_though_it_has_not_settled() -> None:
+    rates = -torch.linspace(0, 1e5, 500, dtype=D)
+    found = exp_times(lambda u: rates * u, noise(500), 1.0)
+    assert found is not None and found.settled and found.log <= 0
