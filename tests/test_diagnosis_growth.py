@@ -159,3 +159,12 @@ def test_what_is_symmetric_and_stiff_is_bounded_though_it_has_not_settled() -> N
     rates = -torch.linspace(0, 1e5, 500, dtype=D)
     found = exp_times(lambda u: rates * u, noise(500), 1.0)
     assert found is not None and found.settled and found.log <= 0
+
+
+def test_growth_backwards_that_would_take_too_many_products_is_given_up() -> None:
+    def inflow(t: Tensor, y: Tensor) -> Tensor:
+        return -1000 * (y - torch.cat([y.new_zeros(1), y[:-1]]))
+
+    d = diagnose(inflow, torch.exp(-200 * (torch.arange(1000, dtype=D) / 1000 - 0.5) ** 2), 0.0, 0.4)
+    assert d.growth is not None and math.isnan(d.growth.back) and d.to_dict()["growth"]["back"] is None
+    assert d.nfe_probes < 1_400 and "was not measured" in " ".join(str(d).split())

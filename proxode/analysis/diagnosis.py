@@ -209,7 +209,7 @@ class Diagnosis:
     def backward_orders(self) -> float:
         """Orders of magnitude by which an error grows if the state is integrated backwards. Where that could not be
         measured, as if the eigenvalues at the places told it."""
-        if self.growth is not None:
+        if self.growth is not None and math.isfinite(self.growth.back):
             return max(self.growth.back, 0.0)
         return integral(self, lambda place: max(-place.spectrum.left, 0.0)) / math.log(10)
 
@@ -263,7 +263,7 @@ class Diagnosis:
             "methods": self.path.shares,
             "samples": None if samples is None else samples._asdict(),
             "graph": self.graph._asdict(),
-            "growth": None if self.growth is None else self.growth._asdict(),
+            "growth": None if self.growth is None else {k: _finite(v) for k, v in self.growth._asdict().items()},
             "clock": self.clock._asdict(),
             "advice": self.advice.to_dict(),
             "findings": list(self.findings),

@@ -104,7 +104,7 @@ def _diagnosis(
     banded = finite and DENSE < y0.numel() <= GRID_LIMIT and f.has_stencil(t0, y0) and f.layout is not None
     batch = samples(problem, some) if finite else None
     places = [_place(problem, path, stop, krylov) for stop in path.stops] if finite else []
-    along = measure(f, path.bits, len(path.strides)) if finite and noise <= SAME else Along()
+    along = measure(f, path.bits, len(path.strides), path.stats.nfe_forward) if finite and noise <= SAME else Along()
     path.bits.clear()  # which may be large
     timed = bool(path.strides) and noise <= SAME and any(reads_time(f, t, y) for t, y in some)
     rtol, atol = _largest(tolerances["rtol"]), _largest(tolerances["atol"])

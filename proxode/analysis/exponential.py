@@ -21,6 +21,7 @@ class Moved(NamedTuple):
     vector: Tensor
     log: float
     settled: bool  # is it that to SETTLED, or at least bounded by it as J is symmetric?
+    products: int
 
 
 def exp_times(product: Callable[[Tensor], Tensor], v: Tensor, h: float) -> Moved | None:
@@ -52,7 +53,7 @@ def exp_times(product: Callable[[Tensor], Tensor], v: Tensor, h: float) -> Moved
         return None
     projected = hessenberg[:k, :k]
     even = torch.linalg.matrix_norm(projected - projected.T) <= SYMMETRIC * torch.linalg.matrix_norm(projected)
-    return Moved((column / length).to(v) @ basis[:k], shift + math.log(length), settled or bool(even))
+    return Moved((column / length).to(v) @ basis[:k], shift + math.log(length), settled or bool(even), k)
 
 
 def _first_column(exponent: Tensor) -> tuple[Tensor, float]:

@@ -21,6 +21,8 @@ from .exponential import exp_times
 WHOLE = 16  # unknowns up to which the whole derivative of the flow is multiplied up; of more, one vector is carried
 MOST = 2_000  # steps up to which that is done; of more, J is taken in every second, fourth ...
 NODES = 128  # places at which J is taken for a vector, at most
+LONGER = 16  # pieces that are tried first on the way back
+LEAST = 400  # products that may be made in each direction, however cheap the solve was
 THINNED = 4.5  # steps for each of these beyond which they do not follow the solution any more
 LOW, HIGH = 0.5 - math.sqrt(3) / 6, 0.5 + math.sqrt(3) / 6  # Gauss' points of a step
 NEAR, FAR = 0.25 + math.sqrt(3) / 6, 0.25 - math.sqrt(3) / 6  # weights of the fourth order without commutators
@@ -40,7 +42,7 @@ class Growth(NamedTuple):
 
     end: float  # at the last time, over the first
     peak: float  # at the worst time
-    back: float  # integrated backwards, from the last time to the first
+    back: float  # integrated backwards, from the last time to the first; nan where that takes too many products
 
 
 class Along(NamedTuple):
@@ -51,13 +53,14 @@ class Along(NamedTuple):
     matrices: Tensor | None = None  # one for each of them
 
 
-def measure(f: VectorField, bits: Sequence[Bit], steps: int) -> Along:
-    """Along these pieces. Growth is not told where they are too few for the steps, or a value was not finite."""
+def measure(f: VectorField, bits: Sequence[Bit], steps: int, nfe: int) -> Along:
+    """Along these pieces, for about as many products as the `nfe` of the solve. Growth is not told where they are too
+    few for the steps, or a value was not finite, or it would take more."""
     if not bits:
         return Along()
     if len(bits[0].ys) == 2:
         return _whole(f, bits, followed=len(bits) == steps)
-    return Along(_vector(f, bits) if len(bits) * THINNED >= steps else None)
+    return Along(_vector(f, bits, max(nfe, LEAST)) if len(bits) * THINNED >= steps else None)
 
 
 def _whole(f: VectorField, bits: Sequence[Bit], *, followed: bool) -> Along:
@@ -97,23 +100,37 @@ def _multiplied(exponents: Tensor) -> list[float] | None:
     return found
 
 
-def _vector(f: VectorField, bits: Sequence[Bit]) -> Growth | None:
-    """One vector by exponentials of products, J of every piece frozen."""
+def _vector(f: VectorField, bits: Sequence[Bit], budget: int) -> Growth | None:
+    """One vector by exponentials of products, J of every piece frozen. Backwards it soon is the most damped mode, which a
+    few long pieces find where J is symmetric."""
     start = rough(bits[0].ys[0], 11)
-    forwards, backwards = _carried(f, bits, start, 1.0), _carried(f, bits[::-1], start, -1.0)
-    if forwards is None or backwards is None:
+    forwards = _carried(f, bits, start, 1.0, budget)
+    if forwards is None:
         return None
-    return Growth(forwards[-1], max(0.0, *forwards), backwards[-1])
+    backwards = _carried(f, _longer(bits)[::-1], start, -1.0, budget)
+    if backwards is None and len(bits) > LONGER:
+        backwards = _carried(f, bits[::-1], start, -1.0, budget)
+    return Growth(forwards[-1], max(0.0, *forwards), math.nan if backwards is None else backwards[-1])
 
 
-def _carried(f: VectorField, bits: Sequence[Bit], v: Tensor, sign: float) -> list[float] | None:
-    log, found, open_ended = 0.0, [], 0.0
+def _longer(bits: Sequence[Bit]) -> list[Bit]:
+    """At most LONGER pieces of as many."""
+    size = math.ceil(len(bits) / LONGER)
+    groups = [bits[i : i + size] for i in range(0, len(bits), size)]
+    return [group[len(group) // 2]._replace(h=sum(bit.h for bit in group)) for group in groups]
+
+
+def _carried(f: VectorField, bits: Sequence[Bit], v: Tensor, sign: float, budget: int) -> list[float] | None:
+    """log10 of the growth after each piece; None where too much of it does not settle, or the budget is spent."""
+    log, found, open_ended, spent = 0.0, [], 0.0, 0
     for bit in bits:
         f0 = f(bit.ts[0], bit.ys[0]) if not f.ladder else None
         moved = exp_times(lambda u, bit=bit, f0=f0: f.jvp(bit.ts[0], bit.ys[0], u, f0), v, sign * bit.h)  # type: ignore[misc]
         if moved is None:
             return None
-        v, log = moved.vector, log + moved.log
+        v, log, spent = moved.vector, log + moved.log, spent + moved.products
         open_ended += 0.0 if moved.settled else bit.h
+        if spent > budget or open_ended > UNRESOLVED * sum(bit.h for bit in bits):
+            return None
         found.append(log / math.log(10))
-    return found if open_ended <= UNRESOLVED * sum(bit.h for bit in bits) else None
+    return found

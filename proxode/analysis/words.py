@@ -137,13 +137,14 @@ def _growth(d: Diagnosis) -> str:
     if back >= 0.5:
         kind = "dissipative: " if back > 2 * forth + 0.5 else ""
         usual = "integrating the state backwards, as the usual adjoint does, multiplies errors by about"
-        said.insert(0 if kind else 1, f"{kind}{usual} {orders(back)}")
-    return "; ".join(said) + ("" if d.growth is not None else FROZEN)
+        known = "" if d.growth is not None and math.isfinite(d.growth.back) else FROZEN
+        said.insert(0 if kind else 1, f"{kind}{usual} {orders(back)}{known}")
+    return "; ".join(said)
 
 
 def _at_the_end(d: Diagnosis) -> str:
     if d.growth is None:
-        return ""
+        return FROZEN
     if d.forward_orders - d.growth.end > 1:
         return ", in short parts of the way"
     own = d.path.growth
