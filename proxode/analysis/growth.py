@@ -101,8 +101,8 @@ def _multiplied(exponents: Tensor) -> list[float] | None:
 
 
 def _vector(f: VectorField, bits: Sequence[Bit], budget: int) -> Growth | None:
-    """One vector by exponentials of products, J of every piece frozen. Backwards it soon is the most damped mode, which a
-    few long pieces find where J is symmetric."""
+    """One vector by exponentials of products, J of every piece frozen. Backwards it soon is the most damped mode,
+    which a few long pieces find where J is symmetric."""
     start = rough(bits[0].ys[0], 11)
     forwards = _carried(f, bits, start, 1.0, budget)
     if forwards is None:
