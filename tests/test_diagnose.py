@@ -183,16 +183,16 @@ def test_tuples_one_unknown_time_and_backward_time() -> None:
     assert (timed.right, timed.places[-1].t) == (pytest.approx(2.0), pytest.approx(1.0))
 
 
-def test_growth_is_told_where_it_lasts_and_not_in_a_jump() -> None:
+def test_growth_of_the_solution_itself_is_no_loss_of_it() -> None:
     d = diagnose(lambda t, y: y, torch.ones(1, dtype=D), 0.0, 30.0)
-    assert d.forward_orders == pytest.approx(30 / math.log(10), rel=0.1)
-    assert d.sustained_orders == pytest.approx(30 / math.log(10))
-    assert any("grow forwards by about 10^13" in finding for finding in d.findings)
-    mostly = diagnose(lambda t, y: torch.where(t < 20, 1.0, -0.5) * y, torch.ones(1, dtype=D), 0.0, 30.0)
-    assert mostly.sustained_orders == pytest.approx(30 / math.log(10))
+    assert d.forward_orders == pytest.approx(30 / math.log(10), rel=1e-3)
+    assert d.sustained_orders < 0.1 and not any("no solver" in finding for finding in d.findings)
+
+
+def test_growth_is_told_where_it_lasts_and_not_in_a_jump() -> None:
     jump = diagnose(van_der_pol, torch.tensor([1.2, 0.0], dtype=D), 0.0, 500.0)
-    assert jump.right > 10 and jump.sustained_orders < 1
-    assert not any("grow forwards" in finding for finding in jump.findings)
+    assert jump.right > 10 and jump.forward_orders > 3 * jump.sustained_orders
+    assert not any("no solver" in finding for finding in jump.findings) and "in short parts of the way" in str(jump)
 
 
 def test_components_below_atol_are_told() -> None:

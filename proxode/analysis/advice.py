@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..inner import DENSE_LIMIT, SMALL
 from .costs import Cost, costs, memory
+from .findings import misled
 from .kinds import EASY, MILD, STIFF, UNKNOWN, fast_angle, is_implicit, kind_of, near_axis, oscillates, ripples
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _stiff_method(d: Diagnosis) -> Choice:
 
 def _inner(d: Diagnosis) -> Choice:
     if d.n <= SMALL:
-        return Choice("inner", "newton", f"{d.n} unknowns: a dense Jacobian costs little (inner='auto' takes it)")
+        return Choice("inner", "newton", f"{_unknowns(d.n)}: a dense Jacobian costs little (inner='auto' takes it)")
     if d.banded:
         reason = "the Jacobian is a narrow band that a few products make: 'auto' finds it and factorises it for Newton"
         return Choice("inner", "auto", reason)
@@ -168,13 +169,20 @@ def _inner(d: Diagnosis) -> Choice:
 
 
 def _gradient(d: Diagnosis) -> Choice:
-    if not d.graph.of_state:
+    if not d.graph.of_state and d.radius > 0:
         return Choice("gradient", "none", "autograd sees no dependence of f on y: no gradient can pass (see above)")
+    if misled(d):
+        reason = (
+            "what passes through the part of f that autograd sees wrongly would be missing in any gradient (see above)"
+        )
+        return Choice("gradient", "none", reason)
     size = memory(d)
     if size > LARGE:
         reason = f"`implicit` would keep {_bytes(size)}; this keeps the square root of the steps, for twice the time"
         return Choice("gradient", "checkpoint", reason)
     reason = f"exact for the steps that are taken, and keeps about {_bytes(size)}"
+    if not d.graph.of_state:
+        reason += "; f does not use y, so that y0 gets what comes in"
     orders = d.backward_orders
     if orders > LOST:
         size_of = f"10^{_count(orders)}" if orders < MOST_ORDERS else f"10^{MOST_ORDERS:.0f} and more"
@@ -202,6 +210,10 @@ def _rtol(d: Diagnosis, kind: str) -> Choice:
 
 def _shares(d: Diagnosis) -> str:
     return ", ".join(f"{count} of {name}" for name, count in d.path.shares.items())
+
+
+def _unknowns(n: int) -> str:
+    return "1 unknown" if n == 1 else f"{n} unknowns"
 
 
 def _count(x: float) -> str:

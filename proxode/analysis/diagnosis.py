@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .advice import Advice, advise
+from .clock import Clock
 from .findings import find
+from .growth import Along, Growth
+from .independence import Samples
+from .limits import LEEWAY, step_limits
 from .path import Path
-from .probes import Graph, Samples
+from .probes import Graph
 from .spectrum import Spectrum
 
 if TYPE_CHECKING:
@@ -52,7 +56,7 @@ class Diagnosis:
     """Of `dy/dt = f(t, y)` along one trajectory. `print(diagnosis)` says it in words, `plot` shows it.
 
     Spectra are those of the equation as it is integrated: of -df/dy where t1 is before t0. What is said about the way
-    is an integral over the places, and no more than they show.
+    is an integral over the places, and no more than they show, unless it was measured along all of it (`along`).
     """
 
     n: int
@@ -66,9 +70,12 @@ class Diagnosis:
     randomness: float  # by which two values of f at the same place differ, relative
     disagreement: float  # between a product with the Jacobian and a difference of f, relative
     products: str  # how products are made: "forward", "double_backward" or "difference"
+    jacobian_products: int  # that make a dense Jacobian, fewer than n where its zeros allow it
     banded: bool  # is the Jacobian that of a grid, so that a few products make all of it?
     graph: Graph
     samples: Samples | None
+    along: Along
+    clock: Clock
     nfe_probes: int
     layer: str = ""  # the method that a NeuralODE is set to, where one was given
     named: str = ""  # the method that was asked for, which a diagnosis does not take
@@ -134,7 +141,7 @@ class Diagnosis:
 
     @property
     def stiffness_ratio(self) -> float | None:
-        """The largest Q of the places; a lower bound where not all eigenvalues were computed."""
+        """The largest Q of the places; a lower bound where not all eigenvalues were computed and J is normal."""
         found = [place.spectrum.ratio for place in self.places]
         return max((q for q in found if q is not None), default=None)
 
@@ -144,9 +151,18 @@ class Diagnosis:
         return all(place.spectrum.exact for place in self.places)
 
     @property
+    def normal(self) -> bool:
+        """Whether J J^T = J^T J at all places, as far as was asked: only then Ritz values are near eigenvalues."""
+        return all(place.spectrum.normal for place in self.places)
+
+    @property
     def asymmetry(self) -> float:
-        """|J - J^T| / |J| where it is largest: 0 symmetric, 2 antisymmetric."""
-        return max((place.spectrum.asymmetry for place in self.places), default=math.nan)
+        """|J - J^T| / |J| where it is largest: 0 symmetric, 2 antisymmetric. Where it is only estimated, the root mean
+        square of all places: the largest of several estimates would mostly be the one that is furthest off."""
+        found = [place.spectrum.asymmetry for place in self.places]
+        if self.exact:
+            return max(found, default=math.nan)
+        return math.sqrt(sum(each**2 for each in found) / len(found))
 
     @property
     def gradient_field(self) -> bool:
@@ -156,7 +172,7 @@ class Diagnosis:
     @property
     def autonomous(self) -> bool:
         """Whether f does not depend on t, as far as was seen."""
-        return all(place.drift <= AUTONOMOUS for place in self.places)
+        return not self.clock.varies and all(place.drift <= AUTONOMOUS for place in self.places)
 
     # Along the way
 
@@ -178,32 +194,39 @@ class Diagnosis:
 
     @cached_property
     def stability_steps(self) -> float:
-        """Steps that dopri5 needs to be stable, whatever the tolerance."""
-        return integral(self, lambda place: 1.0 / place.limit)
+        """About the steps that dopri5 needs to be stable, whatever the tolerance."""
+        h, matrices = self.along.lengths, self.along.matrices
+        if h is None or matrices is None:
+            return integral(self, lambda place: 1.0 / place.limit)
+        limits = step_limits(torch.linalg.eigvals(matrices), leeway=LEEWAY)
+        return float((h / limits).sum() * self.span / h.sum())
+
+    @property
+    def growth(self) -> Growth | None:
+        """Of perturbations along the way; None where it could not be measured."""
+        return self.along.growth
 
     @property
     def backward_orders(self) -> float:
-        """Orders of magnitude by which an error grows if the state is integrated backwards."""
+        """Orders of magnitude by which an error grows if the state is integrated backwards. Where that could not be
+        measured, as if the eigenvalues at the places told it."""
+        if self.growth is not None and math.isfinite(self.growth.back):
+            return max(self.growth.back, 0.0)
         return integral(self, lambda place: max(-place.spectrum.left, 0.0)) / math.log(10)
 
     @property
     def forward_orders(self) -> float:
-        """The same for an error that is carried forwards, where it grows; what it loses elsewhere is not counted."""
+        """The same for an error that is carried forwards, at the time where it is largest."""
+        if self.growth is not None:
+            return self.growth.peak
         return integral(self, lambda place: max(place.spectrum.right, 0.0), resolved=True) / math.log(10)
 
     @property
     def sustained_orders(self) -> float:
-        """The same at the rate that is exceeded during half of the time: without jumps that grow and then contract."""
-        rates = [place.spectrum.right for place in self.places]
-        if not rates:
+        """What of it is left at the end, beyond the growth of the solution itself; nan where it was not measured."""
+        if self.growth is None:
             return math.nan
-        along = [(_between(self.places, rates, i + 0.5), stride.h) for i, stride in enumerate(self.path.strides)]
-        typical, left = rates[0], sum(h for _, h in along) / 2
-        for rate, h in sorted(along, reverse=True):
-            if left > 0:
-                typical = rate
-            left -= h
-        return max(typical, 0.0) * self.span / math.log(10)
+        return max(self.growth.end - max(self.path.growth, 0.0), 0.0)
 
     # Showing it
 
@@ -232,7 +255,7 @@ class Diagnosis:
         )  # fmt: skip
         plain = (
             "n", "dtype", "t0", "t1", "rtol", "atol", "ok", "reached", "steps", "nfe", "nfe_solve", "nfe_probes",
-            "exact", "gradient_field", "autonomous", "products", "banded",
+            "exact", "normal", "gradient_field", "autonomous", "products", "banded",
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in plain},
@@ -241,6 +264,8 @@ class Diagnosis:
             "methods": self.path.shares,
             "samples": None if samples is None else samples._asdict(),
             "graph": self.graph._asdict(),
+            "growth": None if self.growth is None else {k: _finite(v) for k, v in self.growth._asdict().items()},
+            "clock": self.clock._asdict(),
             "advice": self.advice.to_dict(),
             "findings": list(self.findings),
             "places": [place.to_dict() for place in self.places],

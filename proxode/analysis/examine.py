@@ -10,18 +10,25 @@ import torch
 from torch import Tensor
 
 from ..nn import NeuralODE
+from ..norms import rms_norm
 from ..prepare import check_ends, check_limit, outside_inference_mode
 from ..problem import Problem, make_problem
 from ..randomness import SAME, randomness
-from ..rough import rough_signs
 from ..solution import Stats
+from ..status import Status
 from ..times import number
 from ..vector_field import VectorField
+from .clock import Clock, look_at_the_clock, reads_time
 from .diagnosis import Diagnosis, Place
-from .limits import step_limit
+from .directions import rough
+from .findings import DISAGREES
+from .growth import Along, measure
+from .independence import samples
+from .limits import LEEWAY, step_limit
+from .modules import buffers_kept
 from .named import name_of, without_method
 from .path import Path, Stop, follow
-from .probes import Graph, disagreement, drift, graph, samples
+from .probes import Graph, disagreement, drift, graph
 from .spectrum import DENSE, KRYLOV, spectrum
 
 POINTS = 12
@@ -29,6 +36,7 @@ OF_F = ("jump_t", "step_t", "max_step", "norm")  # settings of a layer that a so
 MAX_STEPS = 20_000
 RANDOM_STEPS = 500  # of a solve whose f is random, and which will not end well
 PROBES = 4  # directions: one begins the Krylov space, the others tell symmetry
+ASKED = 3  # places at which it is asked what is asked of f as a whole
 GRID_LIMIT = 65_536  # unknowns up to which it is asked whether the Jacobian is a narrow band
 
 
@@ -39,7 +47,8 @@ def diagnose(
     """Find out what `dy/dt = func(t, y)` is like between t0 and t1, and which method and gradient fit it.
 
     The equation is solved once with `auto`; at places on the way the eigenvalues of df/dy are estimated, its symmetry,
-    and the step for which dopri5 would be stable. `print` the result, or look at `advice`, `plot()`, `to_dict()`.
+    and the step for which dopri5 would be stable; a perturbation is followed, and f is looked at as a function of time.
+    `print` the result, or look at `advice`, `plot()`, `to_dict()`.
 
     Args:
         func: `func(t, y)`, or a `proxode.nn.NeuralODE`, whose times and tolerances then are the default.
@@ -60,12 +69,13 @@ def diagnose(
     points, krylov = check_limit("points", points), check_limit("krylov", krylov)
     max_steps = check_limit("max_steps", max_steps)
     ends = torch.cat(check_ends(t0, t1)).detach()
-    with outside_inference_mode(), torch.random.fork_rng(devices=[]), torch.no_grad():
+    with outside_inference_mode(), torch.random.fork_rng(devices=[]), torch.no_grad(), buffers_kept(func):
         problem = make_problem(func, y0, ends, **tolerances, stats=Stats(), implicit=True)
-        noise = randomness(problem.f, number(problem.ts[0]), problem.y0.detach())
+        noise = _noise(problem.f, number(problem.ts[0]), problem.y0.detach())
         limit = max_steps if noise <= SAME else min(max_steps, RANDOM_STEPS)
         path = follow(func, y0, problem, points=points, max_steps=limit, options=options, **tolerances)
-        return replace(_diagnosis(problem, path, tolerances, krylov, noise), layer=layer, named=named)
+        known = torch.as_tensor(options.get("jump_t", ()), dtype=torch.float64).reshape(-1).tolist()
+        return replace(_diagnosis(problem, path, tolerances, krylov, noise, known), layer=layer, named=named)
 
 
 def _unfold(func: Any, t0: Any, t1: Any) -> tuple[Any, tuple[Any, Any], dict[str, Any], str, dict[str, Any]]:
@@ -83,28 +93,54 @@ def _unfold(func: Any, t0: Any, t1: Any) -> tuple[Any, tuple[Any, Any], dict[str
     return func, (t0, t1), tolerances, layer, settings
 
 
-def _diagnosis(problem: Problem, path: Path, tolerances: dict[str, Any], krylov: int, noise: float) -> Diagnosis:
+def _diagnosis(
+    problem: Problem, path: Path, tolerances: dict[str, Any], krylov: int, noise: float, known: list[float]
+) -> Diagnosis:
     f, y0, t0 = problem.f, problem.y0.detach(), number(problem.ts[0])
-    probes = torch.stack([rough_signs(y0, seed) for seed in range(1, PROBES + 1)])
     finite = bool(torch.isfinite(f(t0, y0)).all())
-    apart = disagreement(f, t0, y0, probes[0]) if finite else 0.0
+    some = [(problem.sign * stop.t, stop.y) for stop in _some(path.stops)] if finite else []
+    noise = max([noise, *(randomness(f, t, y) for t, y in some)])
+    if path.failure is not None and path.failure.status is Status.RANDOM:
+        noise = max(noise, 10 * SAME)  # the solve has seen it
+    apart = max((disagreement(f, t, y, rough(y, k)) for k, (t, y) in enumerate(some)), default=0.0)
     found = graph(f, t0, y0) if finite else Graph(0, False, False)
+    if apart > DISAGREES and noise <= SAME:
+        f.ladder.clear()  # what autograd says of f is wrong: differences tell what f is like
     banded = finite and DENSE < y0.numel() <= GRID_LIMIT and f.has_stencil(t0, y0) and f.layout is not None
-    batch = samples(problem, t0, y0, probes[0]) if finite else None
-    places = [_place(problem, path, stop, krylov, probes) for stop in path.stops] if finite else []
+    batch = samples(problem, some) if finite else None
+    places = [_place(problem, path, stop, krylov) for stop in path.stops] if finite else []
+    along = measure(f, path.bits, len(path.strides), path.stats.nfe_forward) if finite and noise <= SAME else Along()
+    path.bits.clear()  # which may be large
+    timed = bool(path.strides) and noise <= SAME and any(reads_time(f, t, y) for t, y in some)
+    rtol, atol = _largest(tolerances["rtol"]), _largest(tolerances["atol"])
+    allowed = atol * y0.numel() ** 0.5 + rtol * float(torch.linalg.vector_norm(path.largest.double()))
+    clock = look_at_the_clock(f, path, problem.sign, known, allowed) if timed else Clock(varies=bool(known))
     return Diagnosis(
         n=y0.numel(), dtype=str(y0.dtype).removeprefix("torch."), t0=f.user_time(problem.ts[0]),
-        t1=f.user_time(problem.ts[-1]), rtol=_largest(tolerances["rtol"]), atol=_largest(tolerances["atol"]), path=path,
+        t1=f.user_time(problem.ts[-1]), rtol=rtol, atol=atol, path=path,
         places=tuple(place for place in places if place is not None), randomness=noise, disagreement=apart,
-        products=f.ladder[0] if f.ladder else "difference", banded=banded, graph=found, samples=batch,
+        products=f.ladder[0] if f.ladder else "difference", jacobian_products=f.jacobian_price,
+        banded=banded, graph=found, samples=batch, along=along, clock=clock,
         nfe_probes=f.stats.nfe_forward + f.stats.nfe_backward,
     )  # fmt: skip
 
 
-def _place(problem: Problem, path: Path, stop: Stop, krylov: int, probes: Tensor) -> Place | None:
+def _noise(f: VectorField, t: float, y: Tensor) -> float:
+    """Whether f is random: at the first state, where noise may be multiplied by nothing, and beside it."""
+    beside = y + 1e-2 * (1.0 + rms_norm(y)) * rough(y, 7)
+    return max(randomness(f, t, y), randomness(f, t, beside))
+
+
+def _some(stops: list[Stop]) -> list[Stop]:
+    """A few, with the first and the last."""
+    return [stops[i] for i in sorted({round(k * (len(stops) - 1) / (ASKED - 1)) for k in range(ASKED)})]
+
+
+def _place(problem: Problem, path: Path, stop: Stop, krylov: int) -> Place | None:
     """What f is like at a stop; None where it or its derivative is not finite."""
     f, t, y = problem.f, problem.sign * stop.t, stop.y
     f0 = f(t, y)
+    probes = torch.stack([rough(y, PROBES * stop.step + k) for k in range(1, PROBES + 1)])
     found = spectrum(f, t, y, krylov, probes) if bool(torch.isfinite(f0).all()) else None
     if found is None:
         return None
@@ -112,7 +148,7 @@ def _place(problem: Problem, path: Path, stop: Stop, krylov: int, probes: Tensor
     largest = float(torch.linalg.vector_norm(path.largest.double()))
     return Place(
         index=stop.step, t=stop.t, h=0.0 if stride is None else stride.h, by="" if stride is None else stride.method,
-        spectrum=found, limit=step_limit(found.values),
+        spectrum=found, limit=step_limit(found.values, leeway=LEEWAY),
         speed=float(torch.linalg.vector_norm(f0.double())) / largest if largest > 0 else 0.0,
         drift=drift(f, t, _elsewhere(problem, f, t), y, f0),
     )  # fmt: skip

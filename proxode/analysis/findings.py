@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 DISAGREES = 0.05  # relative difference of a product and a difference quotient that is worth a word
 GROWTH = 6.0  # orders of magnitude by which errors may grow forwards
 SPREAD = 10.0  # largest over least gain of samples from where steps of their own pay
+SMALLER = "give atol as a tensor, with entries below their own size"
 UNSETTLED = 0.02  # of the radius: movement of the rim of Ritz values over the last products
+
+
+def misled(d: Diagnosis) -> bool:
+    """Whether autograd says something of f that differences of f do not."""
+    return d.disagreement > DISAGREES and d.randomness <= SAME
 
 
 def find(d: Diagnosis) -> Iterator[str]:
     yield from _about_the_solve(d)
+    yield from _about_time(d)
     yield from _about_f(d)
     yield from _about_the_state(d)
 
@@ -46,8 +53,9 @@ def _about_the_solve(d: Diagnosis) -> Iterator[str]:
         yield "nothing could be probed: f or its derivative is not finite where the solve begins"
     if d.ok and d.sustained_orders > GROWTH:
         yield (
-            f"errors grow forwards by about 10^{d.sustained_orders:.0f}: no solver can follow one solution that far, "
-            "and its gradient grows alike; a shorter interval, or several, may be what you want"
+            f"a small change of y0 grows by about 10^{d.sustained_orders:.0f} more than the solution itself (measured "
+            "along the way): no solver can follow one solution that far, and its gradient grows alike; a shorter "
+            "interval, or several, may be what you want"
         )
 
 
@@ -57,15 +65,16 @@ def _about_f(d: Diagnosis) -> Iterator[str]:
             "autograd sees no dependence of f on y, though f depends on it: something detaches y (`.detach()`, "
             "`.item()`, numpy, torch.no_grad()); products were replaced by differences, and no gradient can pass"
         )
+    elif misled(d):
+        yield (
+            f"a product with the Jacobian and a difference of f differ by {d.disagreement:.0%}: f may detach a part of "
+            "y, have a wrong backward of its own, or bend or jump on the scale of a difference. Products were replaced "
+            "by differences; gradients lack, or have wrong, what passes through that part"
+        )
     elif d.places and d.products == "double_backward":
         yield "f does not admit forward mode: a product costs two backward passes instead of one forward"
     elif d.products == "difference" and d.radius > 0:
         yield "f admits neither forward mode nor double backward: products with its Jacobian are differences of f"
-    if d.disagreement > DISAGREES and d.randomness <= SAME:
-        yield (
-            f"a product with the Jacobian and a difference of f differ by {d.disagreement:.0%}: f may detach a part of "
-            "y, have a wrong backward of its own, or bend or jump on the scale of a difference"
-        )
     if d.graph.of_state and not d.graph.of_others:
         yield "f uses no tensor that wants a gradient: a gradient will reach y0 and t only"
     worst = max((place.spectrum.moved for place in d.places), default=0.0)
@@ -73,12 +82,33 @@ def _about_f(d: Diagnosis) -> Iterator[str]:
         yield f"the rim of the spectrum still moved by {worst:.0%} of its radius: give a larger `krylov`"
 
 
-def _about_the_state(d: Diagnosis) -> Iterator[str]:
-    small = int((d.path.largest.double() < d.atol).sum())
-    if 0 < small < d.n:
+def _about_time(d: Diagnosis) -> Iterator[str]:
+    clock = d.clock
+    if clock.jumps:
+        times = ", ".join(f"{t:.6g}" for t in clock.jumps) + (" and more" if clock.more else "")
+        yield f"f jumps in time, at t = {times}: steps may cross a jump without seeing it; give these times as `jump_t`"
+    for a, b in clock.pulses:
         yield (
-            f"{small} of {d.n} components never exceed atol = {d.atol:g}: their values mean nothing at this tolerance; "
-            "if they matter give atol as a tensor, with their own size"
+            f"f changes and is back within t = {a:.6g} to {b:.6g}, which long steps may cross without seeing it: give "
+            f"`max_step`, or its time as `step_t`"
+        )
+    if clock.crossed is not None:
+        a, b = clock.crossed
+        yield (
+            f"the solution that was computed does not fulfil the equation between t = {a:.6g} and {b:.6g}: one step "
+            "went over all of such a change, and has seen nothing of it"
+        )
+
+
+def _about_the_state(d: Diagnosis) -> Iterator[str]:
+    largest = d.path.largest.double()
+    small = int(((largest < d.path.atol) & (largest > 0)).sum())
+    if small:
+        which = "the only component never exceeds" if d.n == 1 else f"{small} of {d.n} components never exceed"
+        bound = f"atol = {d.atol:g}" if d.path.atol.numel() == 1 else "their entry of atol"
+        yield (
+            f"{which} {bound}: such values mean nothing at this tolerance; if they matter, "
+            f"{'give a smaller one' if d.n == 1 else SMALLER}"
         )
     if d.t1 < d.t0:
         yield "t1 is before t0: the spectrum is that of the equation as it is integrated, -df/dy"

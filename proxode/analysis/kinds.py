@@ -14,7 +14,8 @@ EASY, MILD, STIFF, UNKNOWN = "not stiff", "mildly stiff", "stiff", "unknown"
 
 FAR_MORE = 2.0  # steps for stability over steps taken: the steps that were taken are not those of an explicit method
 DEARER = 1.5  # evaluations for stability over those of the solve
-HAS_A_SAY = 0.5  # steps for stability over steps taken, from where it is not accuracy alone that sets them
+HAS_A_SAY = 0.65  # steps for stability over steps taken, from where it is not accuracy alone that sets them;
+BY_BDF = 0.4  # where most of them were taken by BDF
 TURN, TURN_BY_BDF = 1.6, 0.5  # h |lambda| of undamped modes that are faster than what accurate steps follow
 RIPPLE = 100.0  # |lambda| over the interval, over the way that the solution goes
 UNDAMPED = 10.0  # |Im| over |Re|, from where modes oscillate more than they decay or grow
@@ -32,7 +33,9 @@ def kind_of(d: Diagnosis) -> str:
     beyond = not is_implicit(d) and undamped(d)  # such modes grow slowly there, and the error test copes with them
     if asked > FAR_MORE * taken and 6 * asked > DEARER * spent and not beyond:
         return STIFF
-    return MILD if asked > HAS_A_SAY * taken and -d.left > d.imaginary else EASY
+    # Of steps of BDF it is not known how many accuracy would ask of an explicit method; `auto` took them for stability.
+    enough = HAS_A_SAY if d.path.by_bdf <= d.steps / 2 else BY_BDF
+    return MILD if asked > enough * taken else EASY
 
 
 def ripples(d: Diagnosis) -> bool:

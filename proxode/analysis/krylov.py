@@ -1,4 +1,4 @@
-"""The outer eigenvalues of a matrix that is known by its products: Arnoldi's process, Lanczos' where it is symmetric.
+"""The outer eigenvalues of a matrix that is known by its products: Arnoldi's process.
 
 Ritz values are the eigenvalues of the matrix projected on the space of v, J v, J^2 v ...; those at the rim of the
 spectrum settle first (Saad, Numerical Methods for Large Eigenvalue Problems, 2011, chapter 6).
@@ -25,11 +25,12 @@ class Ritz(NamedTuple):
     values: Tensor  # complex128
     moved: float
     products: int
+    skew: float = 0.0  # |H - H^T| / |H| of the projected matrix H, which is symmetric if the matrix is
 
 
-def arnoldi(product: Callable[[Tensor], Tensor], start: Tensor, most: int, *, symmetric: bool = False) -> Ritz:
+def arnoldi(product: Callable[[Tensor], Tensor], start: Tensor, most: int, *, even: float = 0.0) -> Ritz:
     """Ritz values from at most `most` products, fewer where the rim of the spectrum has settled before; nan where a
-    product was not finite."""
+    product was not finite. They are real where the projected matrix is symmetric to `even`."""
     n = start.numel()
     most = min(most, n)
     basis = start.new_empty(most + 1, n)
@@ -48,17 +49,27 @@ def arnoldi(product: Callable[[Tensor], Tensor], start: Tensor, most: int, *, sy
             w = w - parts @ basis[:k]
         left = float(torch.linalg.vector_norm(w))
         if left <= noise * size:  # an invariant space: its Ritz values are eigenvalues
-            return Ritz(_values(hessenberg[:k, :k], symmetric), 0.0, k)
+            return _ritz(hessenberg[:k, :k], 0.0, even)
         hessenberg[k, k - 1] = left
         basis[k] = w / left
-        rims.append(rim(_values(hessenberg[:k, :k], symmetric)))
+        rims.append(rim(_values(hessenberg[:k, :k], even)))
         if k >= LEAST and _moved(rims) <= SETTLED:
             break
-    return Ritz(_values(hessenberg[:k, :k], symmetric), _moved(rims), k)
+    return _ritz(hessenberg[:k, :k], _moved(rims), even)
 
 
-def _values(h: Tensor, symmetric: bool) -> Tensor:
-    if symmetric:
+def _ritz(h: Tensor, moved: float, even: float) -> Ritz:
+    return Ritz(_values(h, even), moved, len(h), skew_part(h))
+
+
+def skew_part(matrix: Tensor) -> float:
+    """|A - A^T| / |A| in the norm of Frobenius: 0 symmetric, 2 antisymmetric; 0 of the zero matrix."""
+    size = float(torch.linalg.matrix_norm(matrix))
+    return float(torch.linalg.matrix_norm(matrix - matrix.T)) / size if size > 0 else 0.0
+
+
+def _values(h: Tensor, even: float) -> Tensor:
+    if skew_part(h) <= even:
         return torch.linalg.eigvalsh((h + h.T) / 2).to(torch.complex128)
     return torch.linalg.eigvals(h)
 

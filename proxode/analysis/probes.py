@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..norms import rms_norm
-from ..problem import Problem
 from ..randomness import difference
 from ..vector_field import VectorField
 
@@ -17,8 +17,9 @@ SHORTER = 8.0  # the second of two differences
 
 @torch.no_grad()
 def drift(f: VectorField, t: float, elsewhere: float, y: Tensor, f0: Tensor) -> float:
-    """What another time changes in f at the same state, relative."""
-    return difference(f0, f(elsewhere, y))
+    """What another time changes in f at the same state, relative; infinite where f is not finite then."""
+    there = f(elsewhere, y)
+    return difference(f0, there) if bool(torch.isfinite(there).all()) else math.inf
 
 
 @torch.no_grad()
@@ -60,32 +61,3 @@ def graph(f: VectorField, t: float, y: Tensor) -> Graph:
             value = f.graph(t, z * 1.0)  # not a leaf, as in a solve
         of_state = value.requires_grad and torch.autograd.grad(value.sum(), z, allow_unused=True)[0] is not None
     return Graph(sum(kept.values()), of_state, alone.requires_grad)
-
-
-class Samples(NamedTuple):
-    """Of a batch: does dimension 0 hold problems that know nothing of each other, and how different are their gains?"""
-
-    number: int
-    independent: bool
-    spread: float  # largest over least |J v| / |v|
-
-
-@torch.no_grad()
-def samples(problem: Problem, t: float, y: Tensor, probe: Tensor) -> Samples | None:
-    """For states of two dimensions and more: two products. None where there is no such dimension."""
-    structure = problem.structure
-    shape = structure.shapes[0]
-    if structure.is_tuple or len(shape) < 2 or shape[0] < 2:
-        return None
-    signs = probe.view(shape)
-    even = torch.zeros_like(signs)
-    even[::2] = signs[::2]
-    moved = problem.f.jvp(t, y, even.reshape(-1)).view(shape).reshape(shape[0], -1)
-    if bool((moved[1::2] != 0).any()):
-        return Samples(shape[0], False, 1.0)
-    odd = problem.f.jvp(t, y, (signs - even).reshape(-1)).view(shape).reshape(shape[0], -1)
-    if bool((odd[::2] != 0).any()):
-        return Samples(shape[0], False, 1.0)
-    gains = torch.linalg.vector_norm((moved + odd).double(), dim=1)
-    least = float(gains.min())
-    return Samples(shape[0], True, float(gains.max()) / least if least > 0 else 1.0)

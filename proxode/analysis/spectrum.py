@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..vector_field import VectorField
-from .krylov import arnoldi
+from ..vector_field import REFUSALS, VectorField
+from .krylov import arnoldi, skew_part
 
 DENSE = 100  # unknowns up to which all eigenvalues are computed
 KRYLOV = 60  # products for the rim of the spectrum of larger ones, at most
@@ -18,11 +18,13 @@ ROUNDING = 1e3  # ulp of float32, where that is more;
 BY_DIFFERENCES = 1e-3  # where products are differences of f
 ZERO = 1e-12  # of the radius: an eigenvalue that is zero to rounding in float64 (in float32 and by differences larger)
 REAL = 1e-2  # of the radius: imaginary parts up to which a spectrum is called real
+NORMAL = 1e-8  # relative difference of |J v| and |J^T v| that rounding may make, in float64
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues of df/dy at a place (`exact`), or Ritz values, whose rim is that of the eigenvalues to `moved`."""
+    """Eigenvalues of df/dy at a place (`exact`), or Ritz values. The rim of those is that of the eigenvalues to `moved`
+    if J is `normal`; else it lies between them and the field of values, and the eigenvalues may be further inside."""
 
     values: Tensor  # complex128
     exact: bool
@@ -30,6 +32,7 @@ class Spectrum:
     noise: float  # relative size below which an eigenvalue is zero
     even: float = SYMMETRIC  # asymmetry up to which it may be rounding
     moved: float = 0.0
+    normal: bool = True
 
     @property
     def radius(self) -> float:
@@ -86,30 +89,53 @@ def spectrum(f: VectorField, t: float, y: Tensor, krylov: int, probes: Tensor) -
         matrix = f.jacobian(t, y).detach().double().cpu()
         if not bool(torch.isfinite(matrix).all()):
             return None
-        size = float(torch.linalg.matrix_norm(matrix))
-        asymmetry = float(torch.linalg.matrix_norm(matrix - matrix.T)) / size if size > 0 else 0.0
+        asymmetry = skew_part(matrix)
         if asymmetry <= even:
             values = torch.linalg.eigvalsh((matrix + matrix.T) / 2).to(torch.complex128)
         else:
             values = torch.linalg.eigvals(matrix)
         return Spectrum(values, True, asymmetry, noise, even)
     f0 = f(t, y) if by_differences else None
-    asymmetry = asymmetry_of([f.jvp(t, y, probe, f0) for probe in probes[1:]], probes[1:])
+    products = [f.jvp(t, y, probe, f0) for probe in probes[1:]]
+    asymmetry = asymmetry_of(products, probes[1:])
     if not math.isfinite(asymmetry):
         return None
-    found = arnoldi(lambda v: f.jvp(t, y, v, f0), probes[0], krylov, symmetric=asymmetry <= even)
+    normal = asymmetry <= even or is_normal(f, t, y, probes[1], products[0])
+    spent = 0 if asymmetry <= even else 2  # by that question
+    found = arnoldi(lambda v: f.jvp(t, y, v, f0), probes[0], max(krylov - spent, 1), even=even)
     if not bool(torch.isfinite(found.values).all()):
         return None
-    return Spectrum(found.values, False, asymmetry, noise, even, found.moved)
+    if found.skew > even >= asymmetry:  # what a few products missed, the way to the largest eigenvalues has not
+        asymmetry, normal = min(found.skew, 2.0), False
+    return Spectrum(found.values, False, asymmetry, noise, even, found.moved, normal)
 
 
 def asymmetry_of(products: list[Tensor], probes: Tensor) -> float:
-    """|J - J^T| / |J| from products with vectors of random signs: <u, J v> - <v, J u> has the mean square |J - J^T|^2
-    over such pairs, and J v the mean square |J|^2."""
+    """|J - J^T| / |J| from products with random vectors: <u, J v> - <v, J u> has the mean square |J - J^T|^2 over such
+    pairs, and J v the mean square |J|^2. It is an estimate, and never more than the 2 of an antisymmetric J."""
     crossed = probes.double() @ torch.stack(products).double().T  # <u_i, J u_j>
     apart = crossed - crossed.T
     pairs = len(probes) * (len(probes) - 1)
     size = float(sum(torch.linalg.vector_norm(p.double()) ** 2 for p in products)) / len(probes)
     if size == 0:
         return 0.0
-    return math.sqrt(float((apart**2).sum()) / pairs / size)
+    found = math.sqrt(float((apart**2).sum()) / pairs / size)
+    return min(found, 2.0) if math.isfinite(found) else found
+
+
+def is_normal(f: VectorField, t: float, y: Tensor, v: Tensor, product: Tensor) -> bool:
+    """Whether |J v| = |J^T v|, as for every v if J J^T = J^T J; by one product with the transpose. Where that cannot be
+    had it is taken for not normal."""
+    if not f.ladder:
+        return False
+    try:
+        with torch.enable_grad():
+            z = y.detach().requires_grad_()
+            out = f.graph(t, z)
+            f.stats.count("n_vjp")
+            pulled = torch.autograd.grad(out, z, v)[0]
+    except REFUSALS:
+        return False
+    sizes = [float(torch.linalg.vector_norm(x.double())) for x in (product, pulled)]
+    allowed = max(NORMAL, math.sqrt(y.numel()) * torch.finfo(y.dtype).eps)
+    return abs(sizes[0] - sizes[1]) <= allowed * max(sizes)

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 WIDTH = 110
 UNSEEN = " (the rim of the spectrum; what is smaller than a hundredth of that is not told apart from zero)"
+NOT_NORMAL = (
+    " (J J^T is not J^T J, J is not normal: these belong to its field of values, which tells how it acts for a while; "
+    "its eigenvalues may lie further inside)"
+)
+FROZEN = " (as if the eigenvalues at the places told it, which they need not: it was not measured along the way)"
 NEARLY = 1e-2  # |J - J^T| / |J| that is not much
 MOST_ORDERS = 300.0  # of magnitude: beyond, a number says nothing more
 
@@ -59,13 +64,19 @@ def rows(d: Diagnosis) -> Iterator[tuple[str, str]]:
     yield (
         "Spectrum",
         f"{kind} at {len(d.places)} {_places(d)}: Re from {number(d.left)} to {number(d.right)}, |Im| up to "
-        f"{number(d.imaginary)}, |lambda| up to {number(d.radius)}{'' if d.exact else UNSEEN}",
+        f"{number(d.imaginary)}, |lambda| up to {number(d.radius)}{_unseen(d)}",
     )
     yield "Stiffness", _stiffness(d)
     yield "Explicit", _explicit(d)
     yield "Symmetry", _symmetry(d)
     yield "Growth", _growth(d)
     yield "Spent", f"{d.nfe_solve:,} NFE for the solve and {d.nfe_probes:,} for the questions, {d.nfe:,} in all"
+
+
+def _unseen(d: Diagnosis) -> str:
+    if d.exact:
+        return ""
+    return UNSEEN if d.normal else NOT_NORMAL
 
 
 def _places(d: Diagnosis) -> str:
@@ -86,7 +97,8 @@ def _stiffness(d: Diagnosis) -> str:
     if q is None:
         ratio = "the ratio Q of the paper is not defined, for no real part differs from zero"
     else:
-        ratio = f"Q = max|Re| / min|Re| is {'' if d.exact else 'at least '}{number(q)}"
+        known = "is" if d.exact else "is at least" if d.normal else "of these values, not of the eigenvalues, is"
+        ratio = f"Q = max|Re| / min|Re| {known} {number(q)}"
         ratio += f" (without {zeros} that {'is' if zeros == 1 else 'are'} zero to rounding)" if zeros else ""
     return (
         f"{ratio}; |lambda| integrated over the interval is {number(d.way)}, while the solution moves "
@@ -126,18 +138,27 @@ def _symmetry(d: Diagnosis) -> str:
 
 
 def _growth(d: Diagnosis) -> str:
-    if d.backward_orders < 0.5 and d.forward_orders < 0.5:
+    back, forth = d.backward_orders, d.forward_orders
+    if back < 0.5 and forth < 0.5:
         return "errors neither grow nor decay by much, in either direction of time"
     said = []
-    if d.backward_orders >= 0.5:
-        said.append(
-            "dissipative: integrating the state backwards, as the usual adjoint does, multiplies errors by about "
-            f"{orders(d.backward_orders)}"
-        )
-    if d.forward_orders >= 0.5:
-        short = ", in short parts of the way" if d.sustained_orders < 0.5 * d.forward_orders else ""
-        said.append(f"forwards modes grow by up to {orders(d.forward_orders)}{short}")
+    if forth >= 0.5:
+        said.append(f"a small change of y0 grows by up to {orders(forth)}{_at_the_end(d)}")
+    if back >= 0.5:
+        kind = "dissipative: " if back > 2 * forth + 0.5 else ""
+        usual = "integrating the state backwards, as the usual adjoint does, multiplies errors by about"
+        known = "" if d.growth is not None and math.isfinite(d.growth.back) else FROZEN
+        said.insert(0 if kind else 1, f"{kind}{usual} {orders(back)}{known}")
     return "; ".join(said)
+
+
+def _at_the_end(d: Diagnosis) -> str:
+    if d.growth is None:
+        return FROZEN
+    if d.forward_orders - d.growth.end > 1:
+        return ", in short parts of the way"
+    own = d.path.growth
+    return f", while the solution itself grows by {orders(own)}" if own >= 0.5 else ""
 
 
 def advice_lines(d: Diagnosis) -> list[str]:
