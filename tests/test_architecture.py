@@ -28,7 +28,7 @@ LAYERS = (
     ("randomness",),
     ("structure",),
     ("compiled", "logs", "progress"),
-    ("jacobian",),
+    ("function", "jacobian"),
     ("banded",),
     ("vector_field",),
     ("events",),
