@@ -72,12 +72,15 @@ def diagnose(
     except (TargetError, TypeError, ValueError) as error:
         console.print(f"[red]error[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
-    show(console, found)
+    # Files first: who pipes the words into `head` may end the process.
     if json_file is not None:
         json_file.write_text(json.dumps(found.to_dict(), indent=1), encoding="utf-8")
-        console.print(f"wrote {escape(str(json_file))}", highlight=False)
     if plot is not None:
         _draw(console, found, plot)
+    show(console, found)
+    for path in (json_file, plot):
+        if path is not None:
+            console.print(f"wrote {escape(str(path))}", highlight=False)
 
 
 def check_files(plot: Path | None, json_file: Path | None) -> None:
@@ -107,7 +110,6 @@ def _draw(console: Console, found: Diagnosis, path: Path) -> None:
     except (ModuleNotFoundError, ValueError, OSError) as error:  # such as an ending that is not known
         console.print(f"[red]error[/red]: --plot {escape(f'{path}: {error}')}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
-    console.print(f"wrote {escape(str(path))}", highlight=False)
 
 
 def _examine(

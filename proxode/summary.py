@@ -180,8 +180,8 @@ def advice(solution: Solved) -> Iterator[str]:
     stats = solution.stats
     if solution.status.advice and solution.failure is None:
         yield solution.status.advice  # a failure has said so in its message
-    if solution.samples is not None:
-        return
+    if solution.samples is not None or solution.status.name == "NOISY":
+        return  # of a random f nothing else is worth telling
     if stats.n_steps >= FEW:
         counts = solution.status.ok or solution.status.name == "MAX_STEPS"  # else the failure has a better reason
         if counts and stats.n_rejected > REJECTED * stats.n_steps:

@@ -103,7 +103,7 @@ def test_undamped_oscillations_are_for_methods_that_reach_along_their_axis() -> 
     y0 = torch.cat([torch.sin(math.pi * torch.arange(1, 33) / 33), torch.zeros(32)]).to(D)
     for rtol, method in ((1e-4, "ralston4"), (1e-7, "dopri8")):
         d = diagnose(chain, y0, 0.0, 100.0, rtol=rtol, atol=rtol)
-        assert d.advice.stiffness == "not stiff" and d.advice.method == method and "axis" in choice(d, "method")
+        assert d.advice.stiffness != "stiff" and d.advice.method == method and "axis" in choice(d, "method")
         end = solve(chain, y0, 0.0, 100.0, method="dopri8", rtol=1e-11, atol=1e-11).ys[-1]
         advised, usual = (solve(chain, y0, 0.0, 100.0, method=m, rtol=rtol, atol=rtol) for m in (method, "dopri5"))
         assert advised.stats.nfe_forward <= usual.stats.nfe_forward

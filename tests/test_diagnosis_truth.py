@@ -9,6 +9,7 @@ import torch
 from diagnosis_cases import D, robertson
 from torch import Tensor, nn
 
+import proxode
 from proxode.analysis import Diagnosis, diagnose
 
 
@@ -240,3 +241,19 @@ def test_a_clock_that_runs_backwards_and_one_in_single_precision() -> None:
     assert wave.clock.jumps == pytest.approx((3 * math.pi, 2 * math.pi), abs=1e-6)
     single = diagnose(lambda t, y: torch.floor(t) - y, torch.ones(2), 0.5, 4.5)
     assert single.clock.jumps == pytest.approx((1, 2, 3, 4), abs=1e-5)
+
+
+def test_the_times_that_are_advised_for_smooth_pulses_cure_the_solve() -> None:
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return sum(60.0 * torch.exp(-(((t - p) / 0.01) ** 2)) for p in (3.0, 9.0)) - 0.1 * y
+
+    y0 = T(0)
+    d = diagnose(f, y0, 0.0, 24.0)
+    said = [finding for finding in d.findings if "both times as `jump_t`" in finding]
+    assert len(said) == len(d.clock.pulses) == 2
+    right, plain, told = (
+        proxode.solve(f, y0, 0.0, 24.0, **options).ys[-1]
+        for options in ({"max_step": 5e-3}, {}, {"jump_t": torch.tensor(d.clock.pulses, dtype=D).flatten()})
+    )
+    assert float((plain - right).abs()) > 0.1 * float(right)  # a step has crossed them
+    assert float((told - right).abs()) < 1e-3 * float(right)

@@ -90,13 +90,13 @@ def _about_time(d: Diagnosis) -> Iterator[str]:
     for a, b in clock.pulses:
         yield (
             f"f changes and is back within t = {a:.6g} to {b:.6g}, which long steps may cross without seeing it: give "
-            f"`max_step`, or its time as `step_t`"
+            "both times as `jump_t`, where small steps begin anew, or a shorter `max_step`"
         )
     if clock.crossed is not None:
         a, b = clock.crossed
         yield (
             f"the solution that was computed does not fulfil the equation between t = {a:.6g} and {b:.6g}: one step "
-            "went over all of such a change, and has seen nothing of it"
+            "went over all of such a change, and has seen nothing of it (later ones may have too)"
         )
 
 
