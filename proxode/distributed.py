@@ -59,6 +59,8 @@ def halo(x: Tensor, group: Any = None, *, dim: int = 0, width: int = 1, ends: st
         group: the processes in the order of the grid: a process group, or a device mesh of one dimension. By default
             all processes.
     """
+    if is_dtensor(x):
+        raise TypeError("`x` is a DTensor: give `halo` the part of this process, x.to_local()")
     if hasattr(group, "get_group"):
         group = group.get_group()
     if ends not in ENDS:

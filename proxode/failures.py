@@ -60,7 +60,9 @@ def step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tenso
 def _unsolved(stats: Stats) -> str:
     """A word about the inner solver, where it may be what is wrong."""
     failed = stats.n_inner_failed
-    return f", {failed:,} inner solves failed: look at `inner` first" if failed > FAILED * stats.n_steps else ""
+    if failed <= FAILED * stats.n_steps:
+        return ""
+    return f", {failed:,} inner solves failed: look at `inner` first, and whether f jumps in y"
 
 
 def _size(problem: Problem, y: Tensor) -> str:

@@ -94,6 +94,11 @@ def spread_of(y0: Any, group: Any) -> Spread | None:
         return Spread.of(groups, own, parts[0].to_local().device)
     if group is None:
         return None
+    if hasattr(group, "get_group"):  # a mesh of one dimension
+        group = group.get_group()
     if not isinstance(group, dist.ProcessGroup):
-        raise TypeError(f"`group` must be a torch.distributed.ProcessGroup, not {type(group).__name__}")
+        raise TypeError(
+            f"`group` must be a process group (torch.distributed.group.WORLD is that of all) or a mesh of one "
+            f"dimension, not {type(group).__name__}"
+        )
     return Spread.of((group,), sum(part.numel() for part in parts), parts[0].device)

@@ -95,3 +95,9 @@ def over(spread: Spread | None) -> Iterator[None]:
         yield
     finally:
         _present.reset(token)
+
+
+def among_processes() -> str:
+    """A word for a value of f that nobody can explain, where there are other processes."""
+    several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return "; if it exchanges values with other processes, give the solve their `group`" if several else ""

@@ -60,7 +60,8 @@ class Status(Enum):
     )
     INNER_STAGNATED = (
         "the inner solver stopped making progress above its tolerance",
-        "loosen `inner_tol`, take smaller steps, use float64, or choose 'newton_krylov' ('newton' for small states)",
+        "see that f does not jump in y (sign, round); loosen `inner_tol`, take smaller steps, use float64, or choose "
+        "'newton_krylov' ('newton' for small states)",
     )
     INNER_NON_FINITE = (
         "the inner solver met a nan or infinite value",

@@ -395,6 +395,7 @@ def refusals() -> dict[str, str]:
         ),
         "empty": lambda: proxode.solve(lambda t, u: -u, start(6)[rank() * 6 :], 0.0, 1.0, group=dist.group.WORLD),
         "halo": lambda: halo(start(2), width=3),
+        "halo of the whole": lambda: halo(y0, mesh),
         "forgotten": lambda: proxode.solve(lambda t, u: laplacian(u, halo(u)), start(6), 0.0, 0.1),
         "random": lambda: proxode.solve(noisy, y0, 0.0, 1.0, method="bdf", rtol=1e-6, atol=1e-6),
     }

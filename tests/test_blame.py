@@ -129,3 +129,9 @@ def test_a_solver_that_is_slow_but_right_is_not_blamed() -> None:
         )
     assert solution.status is Status.SUCCESS
     assert limited.status is Status.MAX_STEPS and limited.stats.n_inner_failed > 8  # it solves what is not stiff
+
+
+def test_looking_for_whom_to_blame_gives_no_warning_where_f_has_parameters() -> None:
+    k = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(proxode.SolverError, match="wrong sign"):
+        proxode.solve(lambda t, y: k * laplacian(t, y), density(), 0.0, 0.1, method="bdf", inner=Descent(-1.0))

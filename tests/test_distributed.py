@@ -153,6 +153,7 @@ def test_a_halo_is_what_padding_the_whole_would_give_and_its_backward_the_transp
         ("mean", "the backward of func is not the transpose of its forward"),
         ("nan", "`y0` holds nan"),
         ("halo", "`width` = 3 is more than the 2 rows of this process"),
+        ("halo of the whole", "give `halo` the part of this process, x.to_local()"),
         ("forgotten", "Give the solve a DTensor as `y0`, or `group`"),
         ("random", "f is random: two values at the same time and state differ"),
     ],

@@ -18,7 +18,7 @@ from ..loop import Plan, travel
 from ..norms import dot, rms_norm, two_norm
 from ..problem import Problem
 from ..solution import Solution, Stats
-from ..spread import over
+from ..spread import among_processes, over
 from ..times import Time, number
 from ..vector_field import VectorField
 from .base import Gradient
@@ -201,5 +201,5 @@ class EquationMove:
             raise RuntimeError(
                 f"func gave another value in backward than in the solve, at t = {self.user_t:.6g} and the same state: "
                 "something that it reads has changed since, or it is random. Keep what it reads until backward is "
-                "done, or solve with store_graph=True; noise must be drawn once for a whole solve"
+                "done, or solve with store_graph=True; noise must be drawn once for a whole solve" + among_processes()
             )

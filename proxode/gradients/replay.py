@@ -19,6 +19,7 @@ from ..loop import Plan, travel
 from ..norms import anywhere, rms_norm
 from ..problem import Problem
 from ..solution import Failure, Stats
+from ..spread import among_processes
 from ..times import Time, number
 from ..trajectory import Trajectory
 from ..walk import Place
@@ -139,7 +140,7 @@ def check_same(now: Tensor, before: Tensor, t: float) -> None:
 def changed(t: float) -> str:
     return (
         f"func gave other values in backward than in the solve, up to t = {t:.6g}: something that it reads has "
-        "changed since, or it is random. Keep what it reads until backward is done"
+        "changed since, or it is random. Keep what it reads until backward is done" + among_processes()
     )
 
 

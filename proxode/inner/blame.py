@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from ..randomness import is_random
@@ -18,6 +19,7 @@ TRIES = 4  # equations that were not solved, and none that was, from which a sol
 EASY = 0.1  # what one plain iteration leaves of a residual that any solver should lower
 
 
+@torch.no_grad()
 def blamed(
     result: InnerResult, equation: ImplicitEquation, guess: Tensor, stop: Stop, *, failures: int, proven: bool
 ) -> InnerResult:
