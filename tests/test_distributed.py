@@ -143,7 +143,7 @@ def test_a_halo_is_what_padding_the_whole_would_give_and_its_backward_the_transp
         ("mixed", "`y0[1]` is no DTensor"),
         ("plain output", "func must return a DTensor like y0"),
         ("group", "`group` is for plain tensors"),
-        ("no group", "`group` must be a torch.distributed.ProcessGroup"),
+        ("no group", "`group` must be a process group"),
         ("gradient", "the backward of func is not the transpose of its forward"),
         ("hidden", "the backward of func is not the transpose of its forward"),
         ("later", "the backward of func is not the transpose of its forward"),
