@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .collective import check_collective
 from .configure import DOOR_OPTIONS
+from .controllers import Adaptive
 from .events import Event, events_of
 from .gradients import Continuous, Gradient, refuse_for_events
 from .gradients.communication import check_transposed
@@ -33,7 +34,7 @@ from .remarks import remark
 from .samples import refuse_for_samples, solve_samples
 from .sharding import spread_of
 from .solution import Failure, Solution, SolverError, new_stats
-from .spread import over
+from .spread import LOCKSTEP, over
 from .status import Status
 from .times import number
 
@@ -294,7 +295,9 @@ def _run(
         plan = replace(plan, max_steps=max_steps, dense=dense)
         check_transposed(problem)
         # torchdiffeq, at whose door one is not `strict`, counts the steps between two outputs.
-        solution = gradient.solve(replace(problem, events=events, limited_by_output=not strict), plan)
+        decides = isinstance(plan.controller, Adaptive) or plan.method.implicit  # by a state, about its steps
+        with over(spread if spread is not None or decides else LOCKSTEP):
+            solution = gradient.solve(replace(problem, events=events, limited_by_output=not strict), plan)
         solution.inner_tol = plan.inner_tol
         solution.status = remark(problem, plan, solution)
     problem.stats.seconds = perf_counter() - began

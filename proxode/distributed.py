@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,13 +41,21 @@ def process_group(backend: str | None = None, timeout: float | None = None) -> I
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     # A thread of the group that is still there when Python ends may abort it: what holds the group, in a cycle of a
     # graph say, must be gone before.
-    atexit.register(gc.collect)
+    atexit.register(_let_go)
     try:
         yield
         dist.barrier()
     finally:
         gc.collect()
         dist.destroy_process_group()
+
+
+def _let_go() -> None:
+    """When Python ends: of what the error that ended it still holds, and of cycles."""
+    last = getattr(sys, "last_traceback", None)
+    if last is not None:
+        traceback.clear_frames(last)
+    gc.collect()
 
 
 def halo(x: Tensor, group: Any = None, *, dim: int = 0, width: int = 1, ends: str = "zero") -> Tensor:

@@ -29,7 +29,7 @@ def cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) ->
 
 def stopped(status: Status, problem: Problem, method: Method, t: Time, t1: Time, y: Tensor, max_steps: int) -> Failure:
     """No more steps, or none that is short enough."""
-    where = " between two outputs" if problem.limited_by_output else ""
+    where = " between two outputs" if problem.limited_by_output and not problem.endless else ""
     detail = f"limit {max_steps:,}{where}, " if status is Status.MAX_STEPS else ""
     detail += f"method {method.name}, {_size(problem, y)}{_unsolved(problem.stats)}"
     if method.adaptive and is_random(problem.f, number(t), y):
@@ -75,7 +75,7 @@ def _ahead(problem: Problem, t: float, y: Tensor) -> str:
     """Whether f has no value just ahead, which no step can cross."""
     span = number(problem.ts[-1]) - t
     with torch.no_grad():
-        for part in AHEAD if span < float("inf") else ():
+        for part in () if problem.endless else AHEAD:
             value = problem.f(t + part * span, y.detach())
             if not all_finite(value):
                 return f", at t = {problem.f.user_time(t + part * span):.9g} {_not_finite(problem, value)}"

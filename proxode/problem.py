@@ -157,7 +157,7 @@ def _check_times(t: Any, flat: Tensor) -> Tensor:
         raise NotImplementedError("forward mode with respect to `t` is not available: use backward")
     later = t[1:] - t[:-1]
     if not (bool((later > 0).all()) or bool((later < 0).all())):
-        i = int((later * later[0] <= 0).nonzero()[0])  # where it does not go on as it began
+        i = int((later.sign() * later[0].sign() <= 0).nonzero()[0])  # where it does not go on as it began
         pair = f"t[{i}] = {float(t[i].detach()):.6g} and t[{i + 1}] = {float(t[i + 1].detach()):.6g}"
         raise ValueError(f"`t` must be strictly increasing or strictly decreasing: look at {pair}")
     if t.device != flat.device:

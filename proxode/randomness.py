@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .norms import somewhere, two_norm
+from .norms import rms_norm, somewhere, two_norm
+from .rough import rough_signs
 
 SAME = 1e-6  # relative difference of two values of f that rounding and the order of sums may make
+MOVE = 0.01  # of a state, to see how large the terms of f are
+ROUNDED = 100.0  # ulp of these
 
 
 def difference(a: Tensor, b: Tensor) -> float:
@@ -26,8 +29,17 @@ def randomness(f: Callable[[Any, Tensor], Tensor], t: Any, y: Tensor) -> float:
     return difference(f(t, y).clone(), f(t, y))  # a copy: f may write all its values into one tensor
 
 
+@torch.no_grad()
 def is_random(f: Callable[[Any, Tensor], Tensor], t: Any, y: Tensor) -> bool:
-    return randomness(f, t, y) > SAME
+    """Whether two values differ by more than rounding explains. Near an equilibrium f is what is left of large terms,
+    and sums in another order change all of that: a third value, a little way off, tells how large the terms are."""
+    y = y.detach()
+    a, b = f(t, y).clone(), f(t, y).clone()
+    if not difference(a, b) > SAME:
+        return False
+    moved = f(t, y + MOVE * (y.abs() + rms_norm(y)) * rough_signs(y, 5))
+    apart, terms = (float(two_norm(x.reshape(-1))) for x in (a - b, moved - a))
+    return apart > ROUNDED * torch.finfo(y.dtype).eps * terms / MOVE
 
 
 def drawn(device: torch.device) -> Tensor | None:

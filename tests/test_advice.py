@@ -161,3 +161,27 @@ def test_the_first_dual_number_gives_no_warning() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "0.5", done.stderr[-800:]
+
+
+def test_what_can_be_called_is_not_refused() -> None:
+    import functools
+
+    from proxode.nn import NeuralODE
+
+    def three(t: Tensor, y: Tensor, k: float) -> Tensor:
+        return -k * y
+
+    @functools.wraps(three)
+    def two(t: Tensor, y: Tensor) -> Tensor:
+        return three(t, y, 2.0)
+
+    class Called(nn.Module):
+        def __call__(self, t: Tensor, y: Tensor) -> Tensor:
+            return -y
+
+        def forward(self, y: Tensor) -> Tensor:
+            return -y
+
+    assert NeuralODE(two)(ONE).shape == NeuralODE(Called())(ONE).shape == ONE.shape
+    each = NeuralODE(lambda t, y: -y, torch.tensor([1.0, 2.0]), per_sample=True)
+    assert each(torch.ones(2, 1)).shape == (2, 1) and "t1=2.0" in repr(each)

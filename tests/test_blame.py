@@ -135,3 +135,22 @@ def test_looking_for_whom_to_blame_gives_no_warning_where_f_has_parameters() -> 
     k = torch.ones(1, dtype=torch.float64, requires_grad=True)
     with pytest.raises(proxode.SolverError, match="wrong sign"):
         proxode.solve(lambda t, y: k * laplacian(t, y), density(), 0.0, 0.1, method="bdf", inner=Descent(-1.0))
+
+
+@pytest.mark.parametrize("inner", ["auto", "newton"])
+def test_sums_in_another_order_near_an_equilibrium_are_not_random(inner: str) -> None:
+    """As on a GPU: f is what is left of large terms, and all of it may be rounding."""
+    own = torch.Generator().manual_seed(0)
+    edges = torch.randint(0, 40, (2, 400), generator=own)
+    weights = 50 * torch.rand(400, generator=own)
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        order = torch.randperm(400, generator=own)
+        (a, b), w = edges[:, order], weights[order]
+        flow = w * (y[a] - y[b])
+        return torch.zeros_like(y).index_add(0, b, flow).index_add(0, a, -flow)
+
+    y0 = 100 * torch.rand(40, generator=own)
+    with torch.no_grad():
+        solution = proxode.solve(f, y0, 0.0, 10.0, method="bdf", inner=inner, rtol=1e-5, atol=1e-5, throw=False)
+    assert solution.status.ok

@@ -178,3 +178,16 @@ def test_growth_forwards_is_told_alone_if_need_be(monkeypatch: pytest.MonkeyPatc
     assert d.growth is not None and d.growth.end == pytest.approx(-30 / math.log(10), rel=1e-3)
     assert d.to_dict()["growth"]["back"] is None and "was not measured" in " ".join(str(d).split())
     assert d.backward_orders == pytest.approx(30 / math.log(10), rel=1e-3)  # by the eigenvalues
+
+
+def test_of_many_unknowns_no_growth_is_told_that_two_resolutions_do_not_agree_on() -> None:
+    """Five orbits side by side grow as one does: like t, and not by 10^53."""
+
+    def orbits(t: Tensor, y: Tensor) -> Tensor:
+        q, p = y.view(5, 4)[:, :2], y.view(5, 4)[:, 2:]
+        return torch.cat([p, -q / q.square().sum(1, keepdim=True) ** 1.5], 1).reshape(-1)
+
+    y0 = torch.tensor([0.4, 0.0, 0.0, 2.0], dtype=torch.float64).repeat(5)
+    d = diagnose(orbits, y0, 0.0, 40.0)
+    assert d.growth is None or d.growth.peak < 4.0
+    assert not any("no solver can follow" in finding for finding in d.findings)

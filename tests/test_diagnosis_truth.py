@@ -257,3 +257,13 @@ def test_the_times_that_are_advised_for_smooth_pulses_cure_the_solve() -> None:
     )
     assert float((plain - right).abs()) > 0.1 * float(right)  # a step has crossed them
     assert float((told - right).abs()) < 1e-3 * float(right)
+
+
+def test_a_pulse_of_several_samples_and_a_front_are_found_and_ulps_of_the_time_are_none() -> None:
+    for centre in (5.0, 5.02, 5.26):
+        pulse = diagnose(lambda t, y, c=centre: -y + 1e4 * torch.exp(-(((t - c) / 0.01) ** 2)), T(1, 2), 0.0, 10.0)
+        assert any(a < centre < b for a, b in pulse.clock.pulses)
+    front = diagnose(lambda t, y: -y + torch.tanh(1e4 * (t - 5.1)), T(1, 2), 0.0, 10.0)
+    assert any(a < 5.1 < b for a, b in front.clock.pulses) or any(abs(t - 5.1) < 1e-3 for t in front.clock.jumps)
+    late = diagnose(lambda t, y: -y + torch.sin(t), torch.ones(2), 1e6, 1e6 + 10)
+    assert not late.clock.jumps and not any("does not fulfil" in finding for finding in late.findings)

@@ -166,7 +166,8 @@ def test_what_cannot_be_is_said_by_every_process(of_two: list[dict[str, Any]], n
 DYING = """
 import os, sys, torch, torch.distributed as dist
 import proxode
-dist.init_process_group("gloo")
+from proxode.distributed import process_group
+
 calls = 0
 
 def f(t, y):
@@ -176,12 +177,16 @@ def f(t, y):
         os._exit(3)
     return -y
 
-if sys.argv[1] == "divided":
-    proxode.solve(f, torch.ones(4), 0.0, 10.0, method="bdf", group=dist.group.WORLD)
-else:
-    model = torch.nn.Linear(4, 4)
-    parallel = torch.nn.parallel.DistributedDataParallel(model)
-    proxode.odeint(f, parallel(torch.ones(1, 4)), torch.tensor([0.0, 10.0]))[-1].sum().backward()
+def main():
+    if sys.argv[1] == "divided":
+        proxode.solve(f, torch.ones(4), 0.0, 10.0, method="bdf", group=dist.group.WORLD)
+    else:
+        model = torch.nn.Linear(4, 4)
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        proxode.odeint(f, parallel(torch.ones(1, 4)), torch.tensor([0.0, 10.0]))[-1].sum().backward()
+
+with process_group("gloo"):
+    main()
 """
 
 

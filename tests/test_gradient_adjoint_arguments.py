@@ -189,3 +189,14 @@ def test_a_dense_solution_without_a_gradient_says_so(gradient: Any) -> None:
     with torch.no_grad():
         expected = proxode.odeint(f, initial(), UP, method="rk4", options={"step_size": 0.1})
         assert_close(dense(UP), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_limit_between_outputs_does_not_stop_a_backward_over_many_of_them() -> None:
+    p = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+    y0 = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    ys = proxode.odeint_adjoint(
+        lambda t, y: torch.stack([y[1], -p * y[0]]), y0, torch.linspace(0, 50, 101, dtype=torch.float64),
+        rtol=1e-5, atol=1e-7, method="dopri5", options={"max_num_steps": 20}, adjoint_params=(p,),
+    )  # fmt: skip
+    ys[-1].sum().backward()
+    assert p.grad is not None and bool(torch.isfinite(p.grad))

@@ -23,8 +23,12 @@ BESIDE = 400  # times more, one in each of as many steps: where these are short,
 GOLDEN = 0.6180339887498949
 STEEP = 20.0  # slope in t over that of the neighbours, from where it may be a jump
 SMALL = 1e-3  # of the largest value of f: what is less is no jump
+LARGE_PART = 0.1  # of the largest value of f: what is smooth and less is the tail of something
 WINDOW = 6  # neighbours on each side
 HALVINGS = 24
+COARSER = (1, 4)  # every time, and every fourth: beside what is as long as the window all is steep
+ULPS = 4.0  # of the time, below which nothing is told apart
+ROOM = 2**26  # bytes of values that are held between two stops
 LEFT = 0.3  # of a jump, after as many halvings; of what is smooth less is left
 MANY = 12  # jumps that are looked at closely
 HARMLESS = ("dtype", "device", "shape", "ndim", "requires_grad", "dim", "size", "is_floating_point")  # not its value
@@ -83,15 +87,20 @@ def look_at_the_clock(f: VectorField, path: Path, sign: float, known: Sequence[f
     for times, y in _rows(path):
         values = [f(sign * t, y) for t in times]
         varies = varies or any(not difference(values[0], value) <= SAME for value in values[1:])
-        steep = _steep(times, values)
-        for i in steep[: max(0, MANY - seen)]:
-            jump = _narrowed(f, sign, times[i], times[i + 1], y)
-            if jump is not None and all(abs(jump.b - t) > near for t in known):
-                jumps.append(jump)
-            elif jump is None and i + 1 in steep:
-                size = float(torch.linalg.vector_norm((values[i + 1] - values[i]).double()))
-                pulses = _joined(pulses, Change(times[i], times[i + 2], size))
-        seen += len(steep)
+        for coarse in COARSER:
+            rough_times, rough_values = times[::coarse], values[::coarse]
+            new = [i for i in _steep(rough_times, rough_values) if not _told(rough_times[i : i + 2], jumps, pulses)]
+            for i in new[: max(0, MANY - seen)]:
+                a, b = rough_times[i : i + 2]
+                jump = _narrowed(f, sign, a, b, y)
+                if jump is None:
+                    change = _smooth(rough_times, rough_values, i, returning=coarse > 1)
+                    pulses = pulses if change is None else _joined(pulses, change)
+                elif all(abs(jump.b - t) > near for t in known):
+                    jumps.append(jump)
+            seen += len(new)
+    pulses = [pulse for pulse in pulses if _is_short(path, pulse)]
+    jumps.sort(key=lambda jump: sign * jump.b)
     crossed = _crossed(path, jumps, pulses, allowed)
     return Clock(varies, tuple(j.b for j in jumps), tuple((p.a, p.b) for p in pulses), max(0, seen - MANY), crossed)
 
@@ -100,6 +109,7 @@ def _rows(path: Path) -> Iterator[tuple[list[float], Tensor]]:
     """Times between two stops, and the state at the first of these. The times are uneven, so that no period hides."""
     stops: list[Stop] = path.stops
     count = TIMES if stops[0].y.numel() <= LARGE else FEWER
+    count = min(count, max(len(stops), (len(stops) * ROOM) // max(stops[0].y.nbytes, 1)))
     t0, span = stops[0].t, path.reached - stops[0].t
     times = [t0 + span * (k + 0.25 + 0.5 * ((k * GOLDEN) % 1.0)) / count for k in range(count)]
     stride = math.ceil(len(path.strides) / BESIDE)
@@ -125,11 +135,46 @@ def _steep(times: Sequence[float], values: Sequence[Tensor]) -> list[int]:
     return found
 
 
+def _smooth(times: Sequence[float], values: Sequence[Tensor], i: int, returning: bool) -> Change | None:
+    """A large change from the i-th time to the next; if it is to be `returning`, up to where it is undone, for seen
+    coarsely any growth is steep."""
+    largest = max(float(torch.linalg.vector_norm(value.double())) for value in values)
+    sizes = [float(torch.linalg.vector_norm((value - values[i]).double())) for value in values[i + 1 : i + WINDOW]]
+    if sizes[0] <= LARGE_PART * largest:
+        return None
+    if not returning:
+        return Change(times[i], times[i + 1], sizes[0])
+    back = next((k for k, size in enumerate(sizes[1:], 2) if size < LARGE_PART * sizes[0]), None)
+    return None if back is None else Change(times[i], times[i + back], sizes[0])
+
+
+def _told(interval: Sequence[float], jumps: list[Change], pulses: list[Change]) -> bool:
+    """Whether that change is known already, from a finer look."""
+    low, high = min(interval), max(interval)
+    return any(low <= jump.b <= high for jump in jumps) or any(
+        max(low, min(pulse[:2])) <= min(high, max(pulse[:2])) for pulse in pulses
+    )
+
+
+def _is_short(path: Path, change: Change) -> bool:
+    """Beside the step that was taken there: a step that is shorter has followed it."""
+    middle, length = 0.5 * (change.a + change.b), abs(change.b - change.a)
+    return any(
+        min(step.t0, step.t1) <= middle <= max(step.t0, step.t1) and 2 * abs(step.t1 - step.t0) > length
+        for step in path.strides
+    )
+
+
 def _narrowed(f: VectorField, sign: float, a: float, b: float, y: Tensor) -> Change | None:
     """The jump between a and b, by halving; None if f turns out to be smooth there."""
     at_a, at_b = f(sign * a, y), f(sign * b, y)
     whole = float(torch.linalg.vector_norm((at_b - at_a).double()))
+    ulp = torch.finfo(y.dtype.to_real()).eps * max(abs(a), abs(b))
+    if abs(b - a) <= ULPS * ulp:
+        return None  # the time itself goes in steps there
     for _ in range(HALVINGS):
+        if abs(b - a) <= ULPS * ulp:
+            break
         middle = 0.5 * (a + b)
         at = f(sign * middle, y)
         before, after = (float(torch.linalg.vector_norm((x - at).double())) for x in (at_a, at_b))
@@ -142,8 +187,9 @@ def _narrowed(f: VectorField, sign: float, a: float, b: float, y: Tensor) -> Cha
 
 
 def _joined(pulses: list[Change], new: Change) -> list[Change]:
-    """One more, or the last made longer if it goes on."""
-    if not pulses or (pulses[-1].b - new.a) * (new.b - new.a) < 0:
+    """One more, or the last made longer if it goes on, perhaps after its peak, where f hardly moves."""
+    length = new.b - new.a
+    if not pulses or (pulses[-1].b + 3.0 * length - new.a) * length < 0:
         return [*pulses, new]
     return [*pulses[:-1], Change(pulses[-1].a, new.b, max(pulses[-1].size, new.size))]
 

@@ -111,7 +111,8 @@ def _diagnosis(
     places = [_place(problem, path, stop, krylov) for stop in path.stops] if finite else []
     along = measure(f, path.bits, len(path.strides), path.stats.nfe_forward) if finite and noise <= SAME else Along()
     path.bits.clear()  # which may be large
-    timed = bool(path.strides) and noise <= SAME and any(reads_time(f, t, y) for t, y in some)
+    drifts = any(place is not None and place.drift > SAME for place in places)
+    timed = bool(path.strides) and noise <= SAME and (drifts or any(reads_time(f, t, y) for t, y in some))
     rtol, atol = _largest(tolerances["rtol"]), _largest(tolerances["atol"])
     allowed = atol * y0.numel() ** 0.5 + rtol * float(torch.linalg.vector_norm(path.largest.double()))
     clock = look_at_the_clock(f, path, problem.sign, known, allowed) if timed else Clock(varies=bool(known))

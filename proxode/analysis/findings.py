@@ -89,7 +89,7 @@ def _about_time(d: Diagnosis) -> Iterator[str]:
         yield f"f jumps in time, at t = {times}: steps may cross a jump without seeing it; give these times as `jump_t`"
     for a, b in clock.pulses:
         yield (
-            f"f changes and is back within t = {a:.6g} to {b:.6g}, which long steps may cross without seeing it: give "
+            f"f changes within t = {a:.6g} to {b:.6g}, which long steps may cross without seeing it: give "
             "both times as `jump_t`, where small steps begin anew, or a shorter `max_step`"
         )
     if clock.crossed is not None:

@@ -21,7 +21,8 @@ from .exponential import exp_times
 WHOLE = 16  # unknowns up to which the whole derivative of the flow is multiplied up; of more, one vector is carried
 MOST = 2_000  # steps up to which that is done; of more, J is taken in every second, fourth ...
 NODES = 128  # places at which J is taken for a vector, at most
-LONGER = 16  # pieces that are tried first on the way back
+LONGER = 16  # pieces on the way back
+AGREE = 0.5  # orders of magnitude by which two resolutions may differ
 LEAST = 400  # products that may be made in each direction, however cheap the solve was
 THINNED = 4.5  # steps for each of these beyond which they do not follow the solution any more
 LOW, HIGH = 0.5 - math.sqrt(3) / 6, 0.5 + math.sqrt(3) / 6  # Gauss' points of a step
@@ -104,18 +105,29 @@ def _vector(f: VectorField, bits: Sequence[Bit], budget: int) -> Growth | None:
     """One vector by exponentials of products, J of every piece frozen. Backwards it soon is the most damped mode,
     which a few long pieces find where J is symmetric."""
     start = rough(bits[0].ys[0], 11)
-    forwards = _carried(f, bits, start, 1.0, budget)
+    forwards = _agreed(f, bits, _joined(bits, math.ceil(len(bits) / 4)), start, 1.0, budget)
     if forwards is None:
         return None
-    backwards = _carried(f, _longer(bits)[::-1], start, -1.0, budget)
-    if backwards is None and len(bits) > LONGER:
-        backwards = _carried(f, bits[::-1], start, -1.0, budget)
+    backwards = _agreed(f, _joined(bits, LONGER), _joined(bits, LONGER // 2), start, -1.0, budget)
     return Growth(forwards[-1], max(0.0, *forwards), math.nan if backwards is None else backwards[-1])
 
 
-def _longer(bits: Sequence[Bit]) -> list[Bit]:
-    """At most LONGER pieces of as many."""
-    size = math.ceil(len(bits) / LONGER)
+def _agreed(
+    f: VectorField, bits: Sequence[Bit], others: Sequence[Bit], start: Tensor, sign: float, budget: int
+) -> list[float] | None:
+    """The growth along these pieces, if that along others, which are longer, is about the same: where
+    J turns within a piece (of an orbit, say) both are wrong, and differ."""
+    found = _carried(f, bits[:: int(sign)], start, sign, budget)
+    beside = None if found is None else _carried(f, others[:: int(sign)], start, sign, budget)
+    if found is None or beside is None:
+        return None
+    apart = max(abs(found[-1] - beside[-1]), abs(max(found) - max(beside)))
+    return found if apart <= AGREE + 0.05 * abs(found[-1]) else None
+
+
+def _joined(bits: Sequence[Bit], most: int) -> list[Bit]:
+    """At most so many pieces of these."""
+    size = math.ceil(len(bits) / most)
     groups = [bits[i : i + size] for i in range(0, len(bits), size)]
     return [group[len(group) // 2]._replace(h=sum(bit.h for bit in group)) for group in groups]
 

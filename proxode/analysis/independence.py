@@ -12,7 +12,7 @@ from ..norms import rms_norm
 from ..problem import Problem
 from .directions import rough
 
-MOVE = 1e-3  # of the size of the state: perturbations by which rows might feel each other
+MOVE = 0.05  # of the size of the state: perturbations by which rows might feel each other
 ROUNDING = 16  # ulp of f by which a row may change though nothing in it was moved
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..methods import Method, method_of
 from ..methods.explicit_tableaus import EXPLICIT
-from .limits import step_limit
+from .limits import LEEWAY, step_limit
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -60,6 +60,6 @@ def stability_nfe(d: Diagnosis, name: str) -> float:
     """Evaluations that an explicit method needs to be stable, whatever the tolerance."""
     from .diagnosis import integral
 
-    steps = integral(d, lambda place: 1.0 / step_limit(place.spectrum.values, name))
+    steps = integral(d, lambda place: 1.0 / step_limit(place.spectrum.values, name, leeway=LEEWAY))
     tableau = EXPLICIT[name]
     return (tableau.stages - tableau.fsal) * steps

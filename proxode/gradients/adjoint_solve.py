@@ -139,7 +139,8 @@ class AdjointSolve:
         plan = self.plan.again(alone, self.settings.method, options)
         path, failure = travel(
             whole, plan.method.restarting(), plan.controller, solving_for_a(plan.solve, field),
-            max_steps=min(plan.max_steps, self.plan.max_steps),
+            # A limit between two outputs: here is one solve over several of them.
+            max_steps=min(plan.max_steps, self.plan.max_steps) * (len(ts) - 1 if self.problem.limited_by_output else 1),
         )  # fmt: skip
         if failure is not None:
             raise SolverError(replace(failure, detail=f"in the adjoint solve of backward; {failure.detail}"), None)

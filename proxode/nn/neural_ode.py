@@ -55,7 +55,7 @@ class NeuralODE(nn.Module):
             raise TypeError(
                 "`times` must be a one-dimensional floating torch.Tensor of at least two: torch.tensor([0.0, 1.0])"
             )
-        if isinstance(t1, Tensor) and t1.numel() > 1:
+        if isinstance(t1, Tensor) and t1.numel() > 1 and not options.get("per_sample"):
             raise TypeError(f"`t1` is one time, not {t1.numel()}: give several as NeuralODE(func, times=...)")
         if t1 is not None and times is not None:
             raise TypeError("`t1` and `times` exclude each other: the last of `times` is where the solve ends")
@@ -64,7 +64,7 @@ class NeuralODE(nn.Module):
         if times is None:
             self.t0, self.t1 = t0, 1.0 if t1 is None else t1
         else:  # to be read; a solve takes them from `times`, which may move or be trained
-            self.t0, self.t1 = _shown(times[0]), _shown(times[-1])
+            self.t0, self.t1 = _shown(times[0], times[-1])
         if isinstance(times, nn.Parameter):
             self.times = times
         else:  # it moves with the layer from device to device
@@ -104,7 +104,7 @@ class NeuralODE(nn.Module):
         return solution
 
     def extra_repr(self) -> str:
-        ends = [_shown(t) for t in (self.t0, self.t1)] if self.times is None else self.times.tolist()
+        ends = _shown(self.t0, self.t1) if self.times is None else self.times.tolist()
         short = [str(float(f"{t:.6g}")) for t in ends]  # the digits of float32; of many the ends
         short = short if len(short) <= 8 else [*short[:3], "...", short[-1]]
         times = f"t0={short[0]}, t1={short[1]}" if self.times is None else f"times=[{', '.join(short)}]"
@@ -116,5 +116,6 @@ def _at_end(solution: Solution) -> Any:
     return tuple(y[-1] for y in ys) if isinstance(ys, tuple) else ys[-1]
 
 
-def _shown(t: float | Tensor) -> float:
-    return float(torch.as_tensor(t).detach())
+def _shown(*times: float | Tensor) -> list[float]:
+    """As numbers; of one for each sample the last."""
+    return [float(torch.as_tensor(t).detach().reshape(-1)[-1]) for t in times]
