@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..inner import DENSE_LIMIT, SMALL
 from .costs import Cost, costs, memory
 from .findings import misled
-from .kinds import EASY, MILD, STIFF, UNKNOWN, fast_angle, is_implicit, kind_of, near_axis, oscillates, ripples
+from .kinds import EASY, MILD, OSCILLATORY, STIFF, UNKNOWN, fast_angle, is_implicit, kind_of, near_axis, ripples
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -45,7 +45,7 @@ class Choice:
 class Advice:
     """What fits an equation, and why."""
 
-    stiffness: str  # "not stiff", "mildly stiff", "stiff", or "unknown" where nothing could be probed
+    stiffness: str  # "not stiff", "oscillatory", "mildly stiff", "stiff", or "unknown" where nothing could be probed
     choices: tuple[Choice, ...]
     costs: tuple[Cost, ...]  # of the solve that was made first
 
@@ -106,7 +106,7 @@ def _method(d: Diagnosis, kind: str) -> Choice:
     name = next(iter(d.path.shares), "auto")
     if kind == STIFF:
         return _stiff_method(d)
-    if ripples(d) or oscillates(d):
+    if kind == OSCILLATORY:
         return _for_oscillations(d)
     if kind == MILD:
         reason = (
@@ -194,7 +194,7 @@ def _rtol(d: Diagnosis, kind: str) -> Choice:
     name = f"{d.rtol:g}"
     if d.dtype == "float32" and d.rtol < 1.2e-6:
         return Choice("rtol", name, "float32 carries no less than 1.2e-6: it is raised to that, or use float64")
-    if kind == MILD and not is_implicit(d):
+    if kind == OSCILLATORY or (kind == MILD and not is_implicit(d)):
         return Choice("rtol", name, f"stability sets the step: a tighter one ({d.rtol / 10:.1g}) costs little here")
     if d.rtol < TO_TRAIN:
         reason = (

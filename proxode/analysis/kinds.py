@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .diagnosis import Diagnosis
 
 EASY, MILD, STIFF, UNKNOWN = "not stiff", "mildly stiff", "stiff", "unknown"
+OSCILLATORY = "oscillatory"  # undamped oscillations set the step of an explicit method: nothing decays fast
 
 FAR_MORE = 2.0  # steps for stability over steps taken: the steps that were taken are not those of an explicit method
 DEARER = 1.5  # evaluations for stability over those of the solve
@@ -33,6 +34,8 @@ def kind_of(d: Diagnosis) -> str:
     beyond = not is_implicit(d) and undamped(d)  # such modes grow slowly there, and the error test copes with them
     if asked > FAR_MORE * taken and 6 * asked > DEARER * spent and not beyond:
         return STIFF
+    if oscillates(d) or ripples(d):
+        return OSCILLATORY
     # Of steps of BDF it is not known how many accuracy would ask of an explicit method; `auto` took them for stability.
     enough = HAS_A_SAY if d.path.by_bdf <= d.steps / 2 else BY_BDF
     return MILD if asked > enough * taken else EASY
