@@ -162,6 +162,26 @@ def test_backward_of_checkpoint_holds_the_graph_of_one_segment(method: str) -> N
     assert most[1] < 6 * most[0]  # four times for the square root, sixteen for all
 
 
+def test_the_shelf_of_checkpoint_is_that_of_one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block lives as long as one of its states, so states that are done with must not stand beside those in use."""
+    monkeypatch.setattr(shelf, "WORTH", 0)
+    put, rows, most = shelf.Shelf.put, [], 0
+
+    def watched(self: shelf.Shelf, z: Tensor) -> Tensor:
+        nonlocal most
+        row = put(self, z)
+        rows.append((weakref.ref(row), row.untyped_storage().data_ptr()))
+        standing = {block for there, block in rows if there() is not None}
+        rows[:] = [(there, block) for there, block in rows if block in standing]
+        most = max(most, len(rows))
+        return row
+
+    y = proxode.odeint(Net(8), state(8), END, method="bdf2", options={"step_size": 1 / 256, "gradient": "checkpoint"})
+    monkeypatch.setattr(shelf.Shelf, "put", watched)
+    y[-1].sum().backward()
+    assert 8 <= most <= 64  # segments of 16 steps, or 32; all of them are 256
+
+
 @pytest.mark.parametrize("back", [False, True], ids=["no backward", "after backward"])
 @pytest.mark.parametrize("method", ["rk4", "bdf2"])
 @pytest.mark.parametrize("gradient", [*GRADIENTS.values(), Implicit(store_graph=True), Continuous(checkpoints=3)])

@@ -24,6 +24,7 @@ from .captured import Captured, captured_by, check_known, pull
 from .implicit import Implicit
 from .outputs import Outputs
 from .replay import Segment, Tape, taped
+from .shelf import Shelf
 from .tangent import refuse_tangents
 from .transposed import added
 
@@ -88,9 +89,11 @@ class Replayer:
         f = tape.problem.f
         memory = f.memory
         captured = self.captured.isolated()
-        solve = self.implicit.bind(tape.problem, tape.plan, captured)
+        shelf = Shelf()
+        solve = self.implicit.bind(tape.problem, tape.plan, captured, shelf)
         with over(f.spread), f.stats.counting_backward(), torch.enable_grad():
             for segment in reversed(tape.segments):
+                shelf.clear(len(segment.times))  # else the states of segments that are done would fill its block
                 carried, found = self._pull(segment, solve, captured, tuple(leaves.values()), time, grads, carried)
                 sums = [added(a, b) for a, b in zip(sums, found, strict=True)]
         f.recall(memory)

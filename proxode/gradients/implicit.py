@@ -56,11 +56,14 @@ class Implicit(Gradient):
         check_seen(problem.f)
         return path.solution(failure)
 
-    def bind(self, problem: Problem, plan: Plan, captured: Captured | None = None) -> Solve:
+    def bind(
+        self, problem: Problem, plan: Plan, captured: Captured | None = None, shelf: Shelf | None = None
+    ) -> Solve:
         """How a method's equations are solved, and differentiated where autograd is recording."""
         rtol = plan.backward_rtol if self.rtol is None else self.rtol
         span = math.inf if problem.endless else number(problem.ts[-1]) - number(problem.ts[0])
-        links = Links(problem.f, Transposed(rtol, problem.f.stats, span, problem.f), self.store_graph, captured)
+        linear = Transposed(rtol, problem.f.stats, span, problem.f)
+        links = Links(problem.f, linear, self.store_graph, captured, shelf=shelf or Shelf())
 
         def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
             with paused():

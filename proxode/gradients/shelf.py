@@ -17,8 +17,13 @@ WORTH = 2**16  # bytes: smaller states are left where they are
 
 @dataclass
 class Shelf:
+    rows: int | None = None  # of a block, where it is known how many states will come
     block: Tensor | None = None
     used: int = 0
+
+    def clear(self, rows: int) -> None:
+        """Begin a new block for `rows` states: a block lives as long as one of its states, and as it is filled."""
+        self.rows, self.block = rows, None
 
     @torch.no_grad()
     def put(self, z: Tensor) -> Tensor:
@@ -27,7 +32,8 @@ class Shelf:
         if size < WORTH or z.device.type != "cpu":
             return z
         if self.block is None or self.used == len(self.block) or self.block.shape[1:] != z.shape:
-            self.block, self.used = z.new_empty(-(-BLOCK // size), *z.shape), 0
+            most = -(-BLOCK // size)
+            self.block, self.used = z.new_empty(min(self.rows or most, most), *z.shape), 0
         row = self.block.data[self.used]  # with a version of its own: autograd watches each state by itself
         row.copy_(z)
         self.used += 1
