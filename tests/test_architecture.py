@@ -40,7 +40,7 @@ LAYERS = (
     ("trajectory", "walk"),
     ("loop",),
     ("gradients",),
-    ("quadrature",),
+    ("grid", "quadrature", "tolerances"),
     ("configure",),
     ("collective", "prepare", "remarks", "samples"),
     ("course", "snapshot", "stepper_settings"),

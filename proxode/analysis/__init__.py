@@ -2,8 +2,9 @@
 
 from .advice import Advice, Choice
 from .costs import Cost
-from .diagnosis import Diagnosis, Place
+from .diagnosis import Diagnosis
 from .examine import diagnose
+from .places import Place
 from .spectrum import Spectrum
 
 __all__ = ["Advice", "Choice", "Cost", "Diagnosis", "Place", "Spectrum", "diagnose"]

@@ -19,7 +19,7 @@ from ..status import Status
 from ..times import number
 from ..vector_field import VectorField
 from .clock import Clock, look_at_the_clock, reads_time
-from .diagnosis import Diagnosis, Place
+from .diagnosis import Diagnosis
 from .directions import rough
 from .findings import DISAGREES
 from .growth import Along, measure
@@ -28,6 +28,7 @@ from .limits import LEEWAY, step_limit
 from .modules import buffers_kept
 from .named import name_of, without_method
 from .path import Path, Stop, follow
+from .places import Place
 from .probes import Graph, disagreement, drift, graph
 from .spectrum import DENSE, KRYLOV, spectrum
 

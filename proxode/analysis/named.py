@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..methods import Method, method_of
 from ..methods.explicit_tableaus import EXPLICIT
 from .limits import LEEWAY, step_limit
+from .places import integral
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -58,8 +59,6 @@ def _cost(d: Diagnosis, name: str) -> str:
 
 def stability_nfe(d: Diagnosis, name: str) -> float:
     """Evaluations that an explicit method needs to be stable, whatever the tolerance."""
-    from .diagnosis import integral
-
     steps = integral(d, lambda place: 1.0 / step_limit(place.spectrum.values, name, leeway=LEEWAY))
     tableau = EXPLICIT[name]
     return (tableau.stages - tableau.fsal) * steps

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..configure import BACKWARD
 from ..controllers import first_length, trial_length
 from ..norms import tolerance_scale
 from ..observers import Attempt, Observer
 from ..solution import Stats
 from ..status import Status
+from ..tolerances import BACKWARD
 from .field import BatchField
 
 ROUNDING = 1e-10

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..calls import check_func
-from ..configure import relative_tolerance, share_of
 from ..norms import rms_norm
 from ..observers import Observer, Trip, observed
 from ..problem import LEAST_RTOL, check_state
@@ -18,6 +17,7 @@ from ..randomness import drawn, has_drawn, is_random
 from ..solution import Failure, SampleStats, Solution, SolverError, new_stats
 from ..status import Status
 from ..structure import Structure
+from ..tolerances import relative_tolerance, share_of
 from .batch import STATUSES, Batch, Place
 from .field import BatchField
 from .run import Way, run, way_of

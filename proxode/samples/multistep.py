@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..configure import KAPPA_ADAPTIVE
 from ..controllers import REACH
 from ..status import Status
+from ..tolerances import KAPPA_ADAPTIVE
 from . import control
 from .batch import (
     RUNNING,
