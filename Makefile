@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 DATA ?= data
 
-.PHONY: demo test test-distributed lint types docs pages dist smoke import-time results bench bench-compiled bench-gradients bench-adaptive clean
+.PHONY: demo test test-distributed lint types docs pages dist smoke import-time results bench bench-advice bench-compiled bench-gradients bench-adaptive clean
 
 demo: $(STAMP)
 	$(BIN)/proxode reproduce all --quick --out demo $(if $(wildcard $(DATA)),--data-dir $(DATA))
@@ -70,6 +70,11 @@ bench: .venv/.bench
 	$(BIN)/python -m benchmarks.speed --out docs/results $(if $(wildcard $(DATA)),--data-dir $(DATA)) $(RESUME)
 	mv docs/results/*.png docs/images/
 	$(BIN)/python tools/paste_speed.py
+
+# What the pages of advice say of costs that no other benchmark measures: ten minutes on an idle core.
+bench-advice: .venv/.bench
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.advice --out docs/results
+	$(MAKE) pages
 
 # When compile=True pays: ten minutes, most of them the compiler's.
 bench-compiled: .venv/.bench

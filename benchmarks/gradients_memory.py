@@ -115,15 +115,15 @@ def run(label: str, steps: int, size: int) -> Row:
     row = Row(label, steps, size)
     y0.requires_grad_()
     f.zero_grad()
-    _reset_peak()
-    held, before, start = _status("VmRSS"), bytes_in_use(), time.perf_counter()
+    reset_peak()
+    held, before, start = status("VmRSS"), bytes_in_use(), time.perf_counter()
     f.most = before
     with proxode.record() as stats:
         _solve(library, call, options, f, y0, t)
     row.seconds = time.perf_counter() - start
     row.peak = float(f.most - before)
     row.states = row.peak / (4 * size)
-    row.resident = (_status("VmHWM") - held) / (4 * size)
+    row.resident = (status("VmHWM") - held) / (4 * size)
     row.inner = stats.n_inner / steps if library == "proxode" else None
     row.gradient = float(y0.grad.norm()) if y0.grad is not None else None
     return row
@@ -142,19 +142,19 @@ def _solve(library: str, call: str, options: dict[str, Any], f: Cells, y0: Tenso
     f.look()
 
 
-def _status(name: str) -> int:
+def status(name: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"this system does not tell {name}: the benchmark needs Linux")
 
 
-def _reset_peak() -> None:
+def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def in_a_process(label: str, steps: int, size: int) -> Row:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+def in_a_process(label: str, steps: int, size: int, environment: dict[str, str] | None = None) -> Row:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
     command = [sys.executable, "-m", "benchmarks.gradients_memory", "--row", json.dumps([label, steps, size])]
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1_800)

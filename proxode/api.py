@@ -208,7 +208,7 @@ def solve(
         gradient: a name of `proxode.gradients.GRADIENTS`, or a gradient object.
         rtol: relative tolerance, in the forms that `odeint` takes.
         atol: absolute tolerance, likewise.
-        save_at: times for which the state is returned, a 1-D tensor from t0 towards t1; by default t0 and t1.
+        save_at: times for which the state is returned, a 1-D tensor of some between t0 and t1; by default these two.
         step_size: fixed steps of this size ("auto" then takes those of bdf5). Methods such as rk4 need it; the others
             take as long steps as rtol and atol allow without it.
         max_steps: the solve ends with `Status.MAX_STEPS` beyond it.

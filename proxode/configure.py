@@ -104,12 +104,13 @@ def _refuse(method: Method, options: dict[str, Any], fixed: bool, strict: bool) 
     if useless:
         kind = "proximal" if method.implicit else "explicit"
         message = (
-            f"{', '.join(f'`{name}`' for name in useless)} has no meaning for this {kind} method "
-            f"with {'fixed' if fixed else 'adaptive'} steps"
+            f"{', '.join(f'`{name}`' for name in useless)} has no meaning for method '{method.name}' "
+            f"({kind}, with {'fixed' if fixed else 'adaptive'} steps)"
         )
+        fixing = "" if fixed or not {*GRID} & {*useless} else ", or name 'bdf2' or 'rk4', which step on a given grid"
         if strict:
-            raise ValueError(message + ": leave it out")
-        warnings.warn(message + " and is ignored", stacklevel=7)
+            raise ValueError(message + ": leave it out" + fixing)
+        warnings.warn(message + " and is ignored: leave it out" + fixing, stacklevel=7)
 
 
 def _with_settings(method: Method, options: dict[str, Any]) -> Method:

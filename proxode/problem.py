@@ -199,7 +199,10 @@ def _check_tolerance(name: str, tol: Any, structure: Structure, flat: Tensor) ->
             for i, (part, shape) in enumerate(zip(parts, structure.shapes, strict=True))
         ])  # fmt: skip
     if isinstance(tol, tuple | list):
-        raise ValueError(f"`{name}` is a tuple of {len(tol)}, so y0 must be a tuple of as many tensors")
+        raise ValueError(
+            f"`{name}` is a {type(tol).__name__} of {len(tol)}, one for each tensor of a tuple y0, which this is not: "
+            f"for one value for each component give a tensor, torch.tensor({list(tol)})"
+        )
     if isinstance(tol, Tensor) and (tol.numel() != 1 or (present() is not None and tol.dim() > 0)):
         return _spread(name, tol, structure.shapes[0], flat, structure, 0)
     return _number(name, tol)

@@ -57,7 +57,8 @@ class VectorField(Function):
     @property
     def memory(self) -> tuple[Any, ...]:
         """What was learned from f in this solve and steers the next equations."""
-        return (*self.ladder,), self.last_gain, self._gain_age, self.failures, dict(self.learned)
+        learned = {name: x.bare() if hasattr(x, "bare") else x for name, x in self.learned.items()}
+        return (*self.ladder,), self.last_gain, self._gain_age, self.failures, learned
 
     def recall(self, memory: tuple[Any, ...], recycled: dict[str, Any] | None = None) -> None:
         """Be again as when `memory` was taken, so that the same equations are solved in the same way: exactly, or where

@@ -209,6 +209,7 @@ def test_pasted_tables_are_what_their_tools_give_now(monkeypatch: pytest.MonkeyP
     import paste_site
     import paste_speed
     import paste_work_precision
+    import pasting
 
     speed = (paste_speed.speed_bounds, paste_speed.speed_rows, paste_speed.compiled_rows)
     pages = {
@@ -220,7 +221,7 @@ def test_pasted_tables_are_what_their_tools_give_now(monkeypatch: pytest.MonkeyP
     for name, tables in pages.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         assert len(tables) == text.count("<!-- table: "), name
-        assert paste_gradients.pasted(text, tables) == text, f"{name}: `make pages` mends it"
+        assert pasting.pasted(text, tables) == text, f"{name}: `make pages` mends it"
 
 
 # Links

@@ -165,12 +165,13 @@ def test_backward_of_checkpoint_holds_the_graph_of_one_segment(method: str) -> N
 def test_the_shelf_of_checkpoint_is_that_of_one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block lives as long as one of its states, so states that are done with must not stand beside those in use."""
     monkeypatch.setattr(shelf, "WORTH", 0)
-    put, rows, most = shelf.Shelf.put, [], 0
+    put, rows, most, blocks = shelf.Shelf.put, [], 0, 0
 
     def watched(self: shelf.Shelf, z: Tensor) -> Tensor:
-        nonlocal most
+        nonlocal most, blocks
         row = put(self, z)
-        rows.append((weakref.ref(row), row.untyped_storage().data_ptr()))
+        blocks += self.used == 1  # the first of a new one
+        rows.append((weakref.ref(row), blocks))
         standing = {block for there, block in rows if there() is not None}
         rows[:] = [(there, block) for there, block in rows if block in standing]
         most = max(most, len(rows))

@@ -247,12 +247,12 @@ def test_every_solver_has_a_style_of_its_own() -> None:
 
 def test_the_tables_find_their_places_in_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "tools")
-    import paste_gradients
     import paste_work_precision as paste
+    import pasting
 
     found = curve("proxode bdf, newton", 0.5) + curve("CVODE dense", 1.0)
     (tmp_path / "work_precision.json").write_text(json.dumps(report_of(found)))
-    monkeypatch.setattr(paste_gradients, "RESULTS", tmp_path)
+    monkeypatch.setattr(pasting, "RESULTS", tmp_path)
     assert list(paste.available(tmp_path)) == ["work_precision"]
     page = paste.pasted((ROOT / "docs/adaptive.md").read_text(), paste.available(tmp_path))
     assert "| a small one | dense | 0.50 | 0.50 | 0.50 | 0.5 | 1.0 |" in page

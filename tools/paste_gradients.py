@@ -5,14 +5,8 @@ A table stands between `<!-- table: name -->` and `<!-- end -->`; nothing else i
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "docs/results"
+from paste_advice import GRADIENTS
+from pasting import ROOT, load, markdown, pasted, shown
 
 # The rows of Coauthor-CS that the page shows; the report has more.
 SHOWN = (
@@ -23,20 +17,6 @@ SHOWN = (
     ("proxode odeint bdf2", "n=24"), ("proxode odeint bdf4", "n=16"), ("proxode odeint bdf4, store_graph", "n=16"),
     ("proxode odeint crank_nicolson", "n=24"), ("proxode odeint crank_nicolson, steps ~ i^1", "n=12"),
 )  # fmt: skip
-
-
-def load(name: str) -> dict[str, Any]:
-    return json.loads((RESULTS / f"{name}.json").read_text())
-
-
-def markdown(heads: list[str], rows: list[list[str]], words: int = 1) -> str:
-    """The first `words` columns are text, the others numbers."""
-    lines = [heads, ["---"] * words + ["---:"] * (len(heads) - words), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def shown(value: Any, form: str) -> str:
-    return "-" if value is None else form.format(value)
 
 
 def coauthor() -> str:
@@ -92,17 +72,7 @@ def training() -> str:
                      "x = 0 at"], rows)  # fmt: skip
 
 
-TABLES = {f.__name__: f for f in (coauthor, damped, memory, van_der_pol, training)}
-
-
-def pasted(page: str, tables: dict[str, Callable[[], str]]) -> str:
-    for name, make in tables.items():
-        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
-        table = make()
-        page, count = re.subn(pattern, lambda m, table=table: f"{m[1]}{table}\n{m[2]}", page, flags=re.DOTALL)
-        if count != 1:
-            raise SystemExit(f"found {count} places for the table {name!r}, not one")
-    return page
+TABLES = {f.__name__: f for f in (coauthor, damped, memory, van_der_pol, training)} | GRADIENTS
 
 
 if __name__ == "__main__":

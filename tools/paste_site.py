@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paste_gradients import RESULTS, ROOT, load, markdown, pasted, shown
+from paste_advice import DIAGNOSE, quickstart, samples
 from paste_work_precision import power
+from pasting import RESULTS, ROOT, load, markdown, pasted, shown
 
 from proxode import Status
 from proxode.paper.experiment import Experiment, Report
@@ -164,8 +165,10 @@ PAGES: dict[str, Tables] = {
     page: {make.__name__: make for make in tables}
     for page, tables in {
         "docs/index.md": (trainings,),
-        "docs/choosing.md": (method_costs, inner_costs, gradient_memory, errors_in_tolerances),
+        "docs/choosing.md": (method_costs, samples, inner_costs, gradient_memory, errors_in_tolerances),
+        "docs/diagnose.md": DIAGNOSE,
         "docs/errors.md": (statuses,),
+        "docs/quickstart.md": (quickstart,),
         "docs/reproduction.md": (verdict_count, reproduced),
         "docs/theory/stability.md": (stability,),
     }.items()

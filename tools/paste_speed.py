@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paste_gradients import ROOT, load, markdown, pasted, shown
+from pasting import ROOT, load, markdown, pasted, shown
 
 WHAT = {"seconds": "time", "seconds_per_nfe": "time per evaluation", "nfe": "NFE", "slope": "slope",
         "states": "peak memory, states"}  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from paste_gradients import RESULTS, ROOT, load, markdown, pasted, shown
+from pasting import RESULTS, ROOT, load, markdown, pasted, shown
 
 
 def work_precision() -> str:

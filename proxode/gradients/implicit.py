@@ -203,6 +203,7 @@ class EquationMove:
         if not same:
             raise RuntimeError(
                 f"func gave another value in backward than in the solve, at t = {self.user_t:.6g} and the same state: "
-                "something that it reads has changed since, or it is random. Keep what it reads until backward is "
-                "done, or solve with store_graph=True; noise must be drawn once for a whole solve" + among_processes()
+                "something that it reads has changed since, or it is random (dropout: put modules to eval(), or draw "
+                "noise once for a solve). Keep what it reads until backward is done, or solve with store_graph=True"
+                + among_processes()
             )

@@ -140,7 +140,8 @@ def check_same(now: Tensor, before: Tensor, t: float) -> None:
 def changed(t: float) -> str:
     return (
         f"func gave other values in backward than in the solve, up to t = {t:.6g}: something that it reads has "
-        "changed since, or it is random. Keep what it reads until backward is done" + among_processes()
+        "changed since, or it is random (dropout: put modules to eval(), or draw noise once for a whole solve). Keep "
+        "what it reads until backward is done" + among_processes()
     )
 
 

@@ -56,7 +56,8 @@ class Ordered(NamedTuple):
 class Factors(NamedTuple):
     jacobian: Tensor | Compressed
     gamma: float
-    parts: Dense | Ordered
+    layout: Layout | None  # of a Jacobian by its entries
+    parts: Dense | Ordered | None  # None: to be made again, where it is wanted
     rate: float = 1.0  # by which an iteration with it shrinks the error; 1: not known
     spent: float = 0.0  # iterations that a better Jacobian would have spared, and a little for its age
     unchecked: int = 0  # equations since a move with it was checked
@@ -70,7 +71,11 @@ class Factors(NamedTuple):
             parts = Ordered.of(jacobian, gamma, layout)
         else:
             parts = Dense.of(jacobian, gamma)
-        return None if parts is None else Factors(jacobian, gamma, parts, rate)
+        return None if parts is None else Factors(jacobian, gamma, layout, parts, rate)
+
+    def bare(self) -> Factors:
+        """To be kept: of a band the factors are many times as large as the Jacobian that they are made from."""
+        return self._replace(parts=None)
 
     def fits(self, z: Tensor) -> bool:
         values = self.jacobian.values if isinstance(self.jacobian, Compressed) else self.jacobian
@@ -78,8 +83,8 @@ class Factors(NamedTuple):
 
     def carried(self, gamma: float, part: float) -> Factors | None:
         """For the next equation; `part` is the price of a Jacobian over that of a full one."""
-        layout = self.parts.layout if isinstance(self.parts, Ordered) else None
-        made = self if gamma == self.gamma else Factors.of(self.jacobian, gamma, layout, self.rate)
+        usable = gamma == self.gamma and self.parts is not None
+        made = self if usable else Factors.of(self.jacobian, gamma, self.layout, self.rate)
         return None if made is None else made._replace(spent=self.spent + AGE * part, unchecked=self.unchecked + 1)
 
     def used(self, rate: float, spared: bool) -> Factors:
@@ -88,6 +93,7 @@ class Factors(NamedTuple):
         return self._replace(rate=max(worse, rate), spent=self.spent + spared, unchecked=0)
 
     def solve(self, r: Tensor) -> Tensor:
+        assert self.parts is not None
         return self.parts.solve(r)
 
 

@@ -53,7 +53,8 @@ class NeuralODE(nn.Module):
         is_row = isinstance(times, Tensor) and times.dim() == 1 and len(times) > 1 and times.is_floating_point()
         if times is not None and not is_row:
             raise TypeError(
-                "`times` must be a one-dimensional floating torch.Tensor of at least two: torch.tensor([0.0, 1.0])"
+                "`times` must be a one-dimensional floating torch.Tensor of at least two: torch.tensor([0.0, 1.0]). "
+                "Times of its own for each sample: proxode.solve(..., per_sample=True, save_at=times)"
             )
         if isinstance(t1, Tensor) and t1.numel() > 1 and not options.get("per_sample"):
             raise TypeError(f"`t1` is one time, not {t1.numel()}: give several as NeuralODE(func, times=...)")
