@@ -175,7 +175,13 @@ def _check_marks(name: str, marks: Any, reverse: bool) -> tuple[float, ...]:
         raise ValueError(f"`{name}` holds nan or infinite values")
     if marks.requires_grad:
         raise ValueError(f"`{name}` must not require a gradient")
-    return tuple(sorted(-mark if reverse else mark for mark in marks.double().tolist()))
+    return _apart(sorted(-mark if reverse else mark for mark in marks.double().tolist()))
+
+
+def _apart(marks: list[float]) -> tuple[float, ...]:
+    """Without those that are others to rounding: no step leads from one to the next."""
+    ulp = torch.finfo(torch.float64).eps * max((abs(mark) for mark in marks), default=0.0)
+    return tuple(b for a, b in zip([-math.inf, *marks], marks, strict=False) if b - a > 8 * ulp)
 
 
 def _at_outputs(marks: tuple[float, ...], ts: tuple[Time, ...]) -> tuple[float, ...]:

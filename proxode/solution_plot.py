@@ -26,7 +26,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "h", "p")
 RED, GREY = "#CC0000", "#777777"
 EVENTS = (GREY, "#996633", "black")  # a colour for each, in turn
 DASHES: tuple[Any, ...] = ("--", (0, (6, 2, 1, 2)), ":")
-_SPARSE = "\nstates known at {} times only: give save_at, or dense=True"  # what a line between them would hide
+_SPARSE = "\nstates known at {} times only: give {}save_at, or dense=True"  # what a line between them would hide
 LARGE = 1e3  # times the usual size: what a state that grows without bound is, before it fails
 
 
@@ -97,7 +97,8 @@ def _draw_state(panel: Any, solution: Solved, tried: Columns) -> None:
         panel.set_xscale("log")
     if solution.failure is not None and (usual := _usual(curves)):
         panel.set_yscale("symlog", linthresh=usual)
-    dress(panel, _title(solution) + (_SPARSE.format(len(times)) if sparse else ""), "t", note, log="")
+    few = _SPARSE.format(len(times), "more times to " if len(times) > 2 else "") if sparse else ""
+    dress(panel, _title(solution) + few, "t", note, log="")
     if len(curves) > 1:
         _legend(panel)
 

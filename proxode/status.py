@@ -11,7 +11,7 @@ class Status(Enum):
     SUCCESS = ("the solve reached the last time", "")
     TOLERANCE_RAISED = (
         "the solve reached the last time, with rtol raised to what the dtype of the state carries",
-        "use float64 for a smaller one",
+        "use float64 for a smaller rtol",
     )
     NOISY = (
         "the solve reached the last time, but f is random: two values at one place differ, and no error was controlled",

@@ -230,6 +230,23 @@ class VectorField(Function):
         signs = rough_signs(y, 0)
         self.stats.count("n_f")
         product = self.difference(t, y, signs.expand_as(y), f0)
-        self.last_gain = float((dot(product, product) / dot(signs, signs)).max().sqrt())
+        self.last_gain = _gained(product, signs)
         self._gain_age = 0
         return self.last_gain
+
+    def first_gain(self, t: Time, y: Tensor, f0: Tensor, enough: float) -> float:
+        """`gain`, and where it is more than `enough` a second look: the root of |J J v| / |v| is no less where J is
+        normal, but of oscillators `q'' = -K q` it is a frequency, where `gain` is the square of one."""
+        signs = rough_signs(y, 0).expand_as(y)
+        self.stats.count("n_f")
+        product = self.difference(t, y, signs, f0)
+        self.last_gain, self._gain_age = _gained(product, signs), 0
+        if not self.last_gain > enough:
+            return self.last_gain
+        self.stats.count("n_f")
+        return min(self.last_gain, _gained(self.difference(t, y, product, f0), signs) ** 0.5)
+
+
+def _gained(product: Tensor, v: Tensor) -> float:
+    """|J v| / |v|, of a batch the largest."""
+    return float((dot(product, product) / dot(v, v)).max().sqrt())

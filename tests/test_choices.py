@@ -128,7 +128,7 @@ def test_high_order_is_for_tight_tolerances_and_many_steps() -> None:
 
 def test_advice_on_the_tolerance_says_what_to_do() -> None:
     d = diagnose(van_der_pol, Y0, 0.0, 100.0)
-    assert "to train take 0.001" in choice(d, "rtol") and "to report 1e-06" in choice(d, "rtol")
+    assert "to train take 0.001" in choice(d, "rtol") and "to report take 1e-06" in choice(d, "rtol")
     loose, tight = (
         solve(van_der_pol, Y0, 0.0, 2000.0, method="bdf", rtol=rtol, atol=rtol).stats for rtol in (1e-3, 1e-4)
     )
@@ -150,3 +150,35 @@ def test_of_a_random_f_nothing_is_recommended() -> None:
     d = diagnose(Network(0.5), torch.ones(4, 8), 0.0, 1.0)
     assert str(d).startswith("f is random") and d.advice.choices == d.advice.costs == ()
     assert "No recommendation as long as f is random" in str(d) and "dopri5:" not in str(d)
+
+
+def test_where_errors_grow_a_loose_gradient_is_not_recommended() -> None:
+    def lorenz(t: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([10 * (y[1] - y[0]), y[0] * (28 - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]])
+
+    d = diagnose(lorenz, torch.tensor([1.0, 1.0, 20.0], dtype=D), 0.0, 15.0)
+    assert d.forward_orders > 3 and "to train take" not in choice(d, "rtol")
+    assert "compare with a solve at 1e-06" in choice(d, "rtol")
+
+
+def test_single_precision_is_not_asked_for_what_it_does_not_carry() -> None:
+    d = diagnose(van_der_pol, Y0.float(), 0.0, 100.0)
+    assert "for numbers to report use float64 and 1e-06" in choice(d, "rtol")
+
+
+def test_the_cost_of_the_method_for_oscillations_is_told_and_is_about_right() -> None:
+    y0 = torch.cat([torch.sin(math.pi * torch.arange(1, 33) / 33), torch.zeros(32)]).to(D)
+    d = diagnose(chain, y0, 0.0, 100.0, rtol=1e-4, atol=1e-4)
+    (told,) = (cost.nfe_forward for cost in d.advice.costs if cost.method == "ralston4")
+    spent = solve(chain, y0, 0.0, 100.0, method="ralston4", rtol=1e-4, atol=1e-4).stats.nfe_forward
+    assert 0.4 < told / spent < 1.5
+
+
+@pytest.mark.parametrize("points", [100, 200])
+def test_the_cost_of_backward_on_a_grid_is_about_right(points: int) -> None:
+    y0 = torch.exp(-20 * (torch.linspace(0, 1, points, dtype=D) - 0.5) ** 2).requires_grad_()
+    for rtol in (1e-3, 1e-6):
+        d = diagnose(heat, y0.detach(), 0.0, 0.1, rtol=rtol, atol=rtol)
+        solution = solve(heat, y0, 0.0, 0.1, rtol=rtol, atol=rtol)
+        torch.autograd.grad(solution.ys[-1].square().sum(), y0)
+        assert 0.8 < d.advice.costs[0].nfe_backward / solution.stats.nfe_backward < 1.4

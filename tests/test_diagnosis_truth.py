@@ -267,3 +267,26 @@ def test_a_pulse_of_several_samples_and_a_front_are_found_and_ulps_of_the_time_a
     assert any(a < 5.1 < b for a, b in front.clock.pulses) or any(abs(t - 5.1) < 1e-3 for t in front.clock.jumps)
     late = diagnose(lambda t, y: -y + torch.sin(t), torch.ones(2), 1e6, 1e6 + 10)
     assert not late.clock.jumps and not any("does not fulfil" in finding for finding in late.findings)
+
+
+def test_a_change_that_was_given_is_not_told_again_and_times_are_told_in_full() -> None:
+    """A cusp: as steep as a jump, and no jump."""
+    from proxode.analysis.findings import in_full
+
+    def cusp(t: Tensor, y: Tensor) -> Tensor:
+        return 5 * (t - 6.0).clamp(min=0) ** 0.2 * (t < 9) - y
+
+    y0 = torch.ones(1, dtype=torch.float64)
+    told = diagnose(cusp, y0, 0.0, 24.0).findings
+    assert any("9" in finding and "jump_t" in finding for finding in told)
+    given = diagnose(cusp, y0, 0.0, 24.0, jump_t=torch.tensor([6.0, 9.0], dtype=torch.float64))
+    assert not any("jump_t" in finding for finding in given.findings)
+    assert in_full(5.99999945, 6.00000003) == "5.99999945" and in_full(6.0, 24.0) == "6"
+
+
+def test_the_same_jump_twice_is_one() -> None:
+    marks = torch.tensor([1.0, 1.0, 1.0 + 1e-16, 2.0], dtype=torch.float64)
+    for method in ("auto", "bdf", "dopri5"):
+        solution = proxode.solve(lambda t, y: -y + (t > 1) * 1.0, torch.ones(2), 0.0, 3.0, jump_t=marks, method=method)
+        assert solution.status.ok
+        assert solution.ys[-1].tolist() == pytest.approx([1 + (math.exp(-1) - 1) * math.exp(-2)] * 2, rel=1e-3)

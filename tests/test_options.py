@@ -83,3 +83,11 @@ def test_jump_t_is_looked_at_from_inside_the_step(method: str) -> None:
             kinks = torch.where(T < 0.5, T, 0.5 - 3 * (T - 0.5)).unsqueeze(-1)
             expected = Y0 + (kinks if t is T else kinks.flip(0) - kinks[-1])
             assert_close(y[-1], expected[-1], rtol=1e-6, atol=1e-6)
+
+
+def test_what_has_no_meaning_says_which_methods_it_is_for() -> None:
+    y0, t = torch.ones(2), torch.tensor([0.0, 1.0])
+    with pytest.warns(UserWarning, match=r"`step_size` .* 'auto' .* leave it out, or name 'bdf2'"):
+        proxode.odeint(lambda t, y: -y, y0, t, options={"step_size": 0.1})
+    with pytest.raises(ValueError, match=r"`atol` is a list of 2, .* torch.tensor\(\[1e-06, 1e-08\]\)"):
+        proxode.odeint(lambda t, y: -y, y0, t, atol=[1e-6, 1e-8])

@@ -60,6 +60,8 @@ def test_a_line_between_few_outputs_does_not_pretend_to_be_the_solution() -> Non
     (upper, _), (line,) = few.plot().axes, few.plot().axes[0].get_lines()
     assert "states known at 2 times only: give save_at" in upper.get_title("left")
     assert line.get_linestyle() == ":" and line.get_marker() == "o"
+    given = proxode.solve(lambda t, y: y**2 - y**3, y0, 0.0, 200.0, save_at=torch.linspace(0, 200, 3, dtype=D))
+    assert "known at 3 times only: give more times to save_at" in given.plot().axes[0].get_title("left")
     for options in ({"save_at": torch.linspace(0, 200, 30, dtype=D)}, {"dense": True}):
         panel = proxode.solve(lambda t, y: y**2 - y**3, y0, 0.0, 200.0, **options).plot().axes[0]
         assert "only" not in panel.get_title("left") and panel.get_lines()[0].get_linestyle() == "-"

@@ -12,18 +12,31 @@ from typing import TYPE_CHECKING, Any
 from ..inner import DENSE_LIMIT, SMALL
 from .costs import Cost, costs, memory
 from .findings import misled
-from .kinds import EASY, MILD, OSCILLATORY, STIFF, UNKNOWN, fast_angle, is_implicit, kind_of, near_axis, ripples
+from .kinds import (
+    EASY,
+    MILD,
+    OSCILLATORY,
+    STIFF,
+    UNKNOWN,
+    fast_angle,
+    is_implicit,
+    kind_of,
+    known_back,
+    near_axis,
+    ripples,
+)
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
 
-LARGE = 2**30  # bytes from which the memory of a gradient is worth a word
+LARGE, WORTH_A_WORD = 2**30, 2**26  # bytes that a gradient keeps
 TIGHT = 1e-6  # rtol from which order 8 takes fewer evaluations, by a tenth to a half for the same error, ...
 FAIRLY_TIGHT = 1e-5  # ... and from which it takes about as many, with a tenth of the error; both
 MANY = 50  # steps and more (measured on nine problems; a tanh network that dopri5 crosses in 17 costs dopri8 more)
 MOST_ORDERS = 300.0  # of magnitude: beyond, a number says nothing more
 ANGLE_BDF3 = 86.0  # degrees from the negative axis: of A(alpha) (Hairer & Wanner 1996, V.2)
 TO_TRAIN, TO_REPORT = 1e-3, 1e-6  # rtol (docs/choosing.md, Tolerances)
+AMPLIFIED = 2.5  # orders of magnitude by which errors may grow forwards before a loose gradient is in doubt
 LOST = 3.0  # orders of magnitude by which the usual adjoint may lose digits unnoticed
 CHEAP_F = 2_000  # unknowns from which rkc2 is worth a try where f costs little beside the pairs of anderson
 ORDER_2 = 1e-5  # rtol down to which it is
@@ -95,7 +108,7 @@ def advise(d: Diagnosis) -> Advice:
             reason = "the Jacobian is nearly symmetric: conjugate directions keep no pairs, and save time if f is cheap"
             choices.append(Choice("or inner", "fr", reason))
     choices += [_gradient(d), _rtol(d, kind)]
-    return Advice(kind, tuple(choices), costs(d))
+    return Advice(kind, tuple(choices), costs(d, choices[0].name if kind == OSCILLATORY else ""))
 
 
 def _suits_rkc2(d: Diagnosis) -> bool:
@@ -181,11 +194,14 @@ def _gradient(d: Diagnosis) -> Choice:
         reason = f"`implicit` would keep {_bytes(size)}; this keeps the square root of the steps, for twice the time"
         return Choice("gradient", "checkpoint", reason)
     reason = f"exact for the steps that are taken, and keeps about {_bytes(size)}"
+    if size > WORTH_A_WORD and not d.path.by_bdf:
+        reason += " (checkpoint a small part of that, for about the same time: these steps are explicit)"
     if not d.graph.of_state:
         reason += "; f does not use y, so that y0 gets what comes in"
-    orders = d.backward_orders
+    orders, known = known_back(d)
     if orders > LOST:
         size_of = f"10^{_count(orders)}" if orders < MOST_ORDERS else f"10^{MOST_ORDERS:.0f} and more"
+        size_of = f"at least {size_of}" if known == "least" else size_of
         reason += f"; an adjoint that integrates the state backwards would multiply its errors by {size_of}"
     return Choice("gradient", "implicit", reason)
 
@@ -196,13 +212,20 @@ def _rtol(d: Diagnosis, kind: str) -> Choice:
         return Choice("rtol", name, "float32 carries no less than 1.2e-6: it is raised to that, or use float64")
     if kind == OSCILLATORY or (kind == MILD and not is_implicit(d)):
         return Choice("rtol", name, f"stability sets the step: a tighter one ({d.rtol / 10:.1g}) costs little here")
+    if d.growth is not None and d.forward_orders > AMPLIFIED:
+        reason = (
+            f"errors grow by up to 10^{d.forward_orders:.0f} on the way, and those of gradients alike: compare with a "
+            f"solve at {d.rtol / 100:.1g} before you trust either"
+        )
+        return Choice("rtol", name, reason)
+    report = f"for numbers to report {'use float64 and ' if d.dtype == 'float32' else 'take '}{TO_REPORT:g}"
     if d.rtol < TO_TRAIN:
         reason = (
             f"to train take {TO_TRAIN:g}, for a gradient is exact for the steps that are taken: each factor of ten "
             "saves about a third of the steps"
         )
-        return Choice("rtol", name, reason + ("" if d.rtol <= TO_REPORT else f"; for numbers to report {TO_REPORT:g}"))
-    return Choice("rtol", name, f"keep it to train; for numbers to report take {TO_REPORT:g}")
+        return Choice("rtol", name, reason + ("" if d.rtol <= TO_REPORT else f"; {report}"))
+    return Choice("rtol", name, f"keep it to train; {report}")
 
 
 # Numbers in words

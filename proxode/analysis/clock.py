@@ -99,7 +99,9 @@ def look_at_the_clock(f: VectorField, path: Path, sign: float, known: Sequence[f
                 elif all(abs(jump.b - t) > near for t in known):
                     jumps.append(jump)
             seen += len(new)
-    pulses = [pulse for pulse in pulses if _is_short(path, pulse)]
+    pulses = [pulse for pulse in pulses if _is_short(path, pulse) and not _is_given(pulse, known)]
+    jumps += [pulse for pulse in pulses if abs(pulse.b - pulse.a) <= near]
+    pulses = [pulse for pulse in pulses if abs(pulse.b - pulse.a) > near]
     jumps.sort(key=lambda jump: sign * jump.b)
     crossed = _crossed(path, jumps, pulses, allowed)
     return Clock(varies, tuple(j.b for j in jumps), tuple((p.a, p.b) for p in pulses), max(0, seen - MANY), crossed)
@@ -163,6 +165,12 @@ def _is_short(path: Path, change: Change) -> bool:
         min(step.t0, step.t1) <= middle <= max(step.t0, step.t1) and 2 * abs(step.t1 - step.t0) > length
         for step in path.strides
     )
+
+
+def _is_given(change: Change, known: Sequence[float]) -> bool:
+    """Whether a time that the user has given lies in it, or about as near as it is long: small steps begin there."""
+    length = abs(change.b - change.a)
+    return any(min(change[:2]) - length <= t <= max(change[:2]) + length for t in known)
 
 
 def _narrowed(f: VectorField, sign: float, a: float, b: float, y: Tensor) -> Change | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -85,12 +86,12 @@ def _about_f(d: Diagnosis) -> Iterator[str]:
 def _about_time(d: Diagnosis) -> Iterator[str]:
     clock = d.clock
     if clock.jumps:
-        times = ", ".join(f"{t:.6g}" for t in clock.jumps) + (" and more" if clock.more else "")
+        times = ", ".join(in_full(t) for t in clock.jumps) + (" and more" if clock.more else "")
         yield f"f jumps in time, at t = {times}: steps may cross a jump without seeing it; give these times as `jump_t`"
     for a, b in clock.pulses:
         yield (
-            f"f changes within t = {a:.6g} to {b:.6g}, which long steps may cross without seeing it: give "
-            "both times as `jump_t`, where small steps begin anew, or a shorter `max_step`"
+            f"f changes within t = {in_full(a, b)} to {in_full(b, a)}, which long steps may cross without seeing it: "
+            "give both times as `jump_t`, where small steps begin anew, or a shorter `max_step`"
         )
     if clock.crossed is not None:
         a, b = clock.crossed
@@ -118,3 +119,9 @@ def _about_the_state(d: Diagnosis) -> Iterator[str]:
             f"{d.samples.spread:.2g}: `solve(..., per_sample=True)` gives each its own steps"
         )
     yield from about_the_method(d)
+
+
+def in_full(t: float, other: float = math.inf) -> str:
+    """A time to be copied, with the digits that tell it from another one."""
+    digits = next((n for n in range(6, 17) if abs(float(f"{t:.{n}g}") - t) <= 0.01 * abs(t - other)), 17)
+    return f"{t:.{digits}g}"

@@ -8,7 +8,7 @@ another, which is stable however stiff J is. Logarithms are kept, for what is da
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -31,7 +31,7 @@ UNRESOLVED = 0.1  # part of the way over which the exponential of a vector may n
 
 
 class Bit(NamedTuple):
-    """A piece of the way: its length, and a state in it, or two at Gauss' points."""
+    """A piece of the way: its length, and a state in it, or two at Gauss' points of a step."""
 
     h: float
     ts: tuple[float, ...]  # in the solver's time
@@ -59,7 +59,7 @@ def measure(f: VectorField, bits: Sequence[Bit], steps: int, nfe: int) -> Along:
     few for the steps, or a value was not finite, or it would take more."""
     if not bits:
         return Along()
-    if len(bits[0].ys) == 2:
+    if bits[0].ys[0].numel() <= WHOLE:
         return _whole(f, bits, followed=len(bits) == steps)
     return Along(_vector(f, bits, max(nfe, LEAST)) if len(bits) * THINNED >= steps else None)
 
@@ -105,20 +105,25 @@ def _vector(f: VectorField, bits: Sequence[Bit], budget: int) -> Growth | None:
     """One vector by exponentials of products, J of every piece frozen. Backwards it soon is the most damped mode,
     which a few long pieces find where J is symmetric."""
     start = rough(bits[0].ys[0], 11)
-    forwards = _agreed(f, bits, _joined(bits, math.ceil(len(bits) / 4)), start, 1.0, budget)
+    single = [bit._replace(ts=bit.ts[:1], ys=bit.ys[:1]) for bit in bits]
+    frozen = _carried(f, single, start, 1.0, budget)
+    if frozen is None:
+        return None
+    forwards = _agreeing(frozen, _carried(f, _joined(single, math.ceil(len(bits) / 4)), start, 1.0, budget))
+    if forwards is None and all(len(bit.ys) == 2 for bit in bits):  # J turns: beside the first order the fourth
+        forwards = _agreeing(_carried(f, bits, start, 1.0, 2 * budget), frozen)
     if forwards is None:
         return None
-    backwards = _agreed(f, _joined(bits, LONGER), _joined(bits, LONGER // 2), start, -1.0, budget)
+    long, longer = (_joined(single, pieces)[::-1] for pieces in (LONGER, LONGER // 2))
+    backwards = _carried(f, long, start, -1.0, budget)
+    if backwards is not None:
+        backwards = _agreeing(backwards, _carried(f, longer, start, -1.0, budget))
     return Growth(forwards[-1], max(0.0, *forwards), math.nan if backwards is None else backwards[-1])
 
 
-def _agreed(
-    f: VectorField, bits: Sequence[Bit], others: Sequence[Bit], start: Tensor, sign: float, budget: int
-) -> list[float] | None:
-    """The growth along these pieces, if that along others, which are longer, is about the same: where
-    J turns within a piece (of an orbit, say) both are wrong, and differ."""
-    found = _carried(f, bits[:: int(sign)], start, sign, budget)
-    beside = None if found is None else _carried(f, others[:: int(sign)], start, sign, budget)
+def _agreeing(found: list[float] | None, beside: list[float] | None) -> list[float] | None:
+    """The growth along pieces of the way, if that along others, or to another order, is about the same: where J turns
+    within a piece (of an orbit, say) frozen ones are wrong, and differ."""
     if found is None or beside is None:
         return None
     apart = max(abs(found[-1] - beside[-1]), abs(max(found) - max(beside)))
@@ -135,14 +140,30 @@ def _joined(bits: Sequence[Bit], most: int) -> list[Bit]:
 def _carried(f: VectorField, bits: Sequence[Bit], v: Tensor, sign: float, budget: int) -> list[float] | None:
     """log10 of the growth after each piece; None where too much of it does not settle, or the budget is spent."""
     log, found, open_ended, spent = 0.0, [], 0.0, 0
+    whole = sum(bit.h for bit in bits)
     for bit in bits:
-        f0 = f(bit.ts[0], bit.ys[0]) if not f.ladder else None
-        moved = exp_times(lambda u, bit=bit, f0=f0: f.jvp(bit.ts[0], bit.ys[0], u, f0), v, sign * bit.h)  # type: ignore[misc]
-        if moved is None:
-            return None
-        v, log, spent = moved.vector, log + moved.log, spent + moved.products
-        open_ended += 0.0 if moved.settled else bit.h
-        if spent > budget or open_ended > UNRESOLVED * sum(bit.h for bit in bits):
-            return None
+        for product in _exponents(f, bit):
+            moved = exp_times(product, v, sign * bit.h)
+            if moved is None:
+                return None
+            v, log, spent = moved.vector, log + moved.log, spent + moved.products * len(bit.ys)
+            open_ended += 0.0 if moved.settled else bit.h / len(bit.ys)
+            if spent > budget or open_ended > UNRESOLVED * whole:
+                return None
         found.append(log / math.log(10))
     return found
+
+
+def _exponents(f: VectorField, bit: Bit) -> list[Callable[[Tensor], Tensor]]:
+    """Products with what is exponentiated for a piece, over its length: J, or one after the other the two
+    combinations of J at Gauss' points that `_whole` takes too."""
+
+    def times(i: int) -> Callable[[Tensor], Tensor]:
+        t, y = bit.ts[i], bit.ys[i]
+        f0 = f(t, y) if not f.ladder else None
+        return lambda v: f.jvp(t, y, v, f0)
+
+    if len(bit.ys) == 1:
+        return [times(0)]
+    first, second = times(0), times(1)
+    return [lambda v: NEAR * first(v) + FAR * second(v), lambda v: FAR * first(v) + NEAR * second(v)]

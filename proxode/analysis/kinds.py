@@ -79,3 +79,15 @@ def fast_angle(d: Diagnosis) -> float:
         fast = z[(z.abs() > UNRESOLVED) & (z.real <= 1e-3 * z.abs())]
         angles += [math.degrees(math.atan2(abs(v.imag), max(-v.real, 0.0))) for v in fast.tolist()]
     return max(angles)
+
+
+def known_back(d: Diagnosis) -> tuple[float, str]:
+    """Orders of magnitude by which errors grow in a state that is integrated backwards, and how they are known: they
+    were "measured", are the "least", for what comes together forwards runs apart backwards, or those of "frozen"
+    eigenvalues, which only stiff equations grow by: elsewhere J turns, and they may be off by any number. 0 and "" if
+    nothing is known."""
+    if d.growth is not None and math.isfinite(d.growth.back):
+        return d.backward_orders, "measured"
+    if kind_of(d) == STIFF:
+        return d.backward_orders, "frozen"
+    return (-d.growth.end, "least") if d.growth is not None and d.growth.end < 0 else (0.0, "")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..methods import Method, method_of
 from ..methods.explicit_tableaus import EXPLICIT
-from .limits import LEEWAY, step_limit
-from .places import integral
+from .costs import stability_nfe
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -55,10 +54,3 @@ def _cost(d: Diagnosis, name: str) -> str:
         return ""
     basis = "" if estimated else " for stability alone"
     return f"{name} would cost about {nfe:,.0f} NFE{basis}, and this solve took {d.nfe_solve:,}"
-
-
-def stability_nfe(d: Diagnosis, name: str) -> float:
-    """Evaluations that an explicit method needs to be stable, whatever the tolerance."""
-    steps = integral(d, lambda place: 1.0 / step_limit(place.spectrum.values, name, leeway=LEEWAY))
-    tableau = EXPLICIT[name]
-    return (tableau.stages - tableau.fsal) * steps

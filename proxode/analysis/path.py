@@ -115,7 +115,7 @@ class _Pieces:
         self.count, self.length = self.count + 1, self.length + abs(t1 - t0)
         if self.count < self.stride:
             return
-        if self.whole:
+        if self.whole or self.stride == 1:
             inner = tuple(t0 + c * (t1 - t0) for c in (LOW, HIGH))
             self._end(inner, tuple(self.flatten(stepper.interpolate(t)) for t in inner))
         else:

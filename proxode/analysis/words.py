@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..randomness import SAME
-from .kinds import UNKNOWN
+from .kinds import UNKNOWN, known_back
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -138,24 +138,24 @@ def _symmetry(d: Diagnosis) -> str:
 
 
 def _growth(d: Diagnosis) -> str:
-    back, forth = d.backward_orders, d.forward_orders
-    if back < 0.5 and forth < 0.5:
+    (back, known), forth, measured = known_back(d), d.forward_orders, d.growth is not None
+    if known == "measured" and back < 0.5 and forth < 0.5:
         return "errors neither grow nor decay by much, in either direction of time"
     said = []
-    if forth >= 0.5:
+    if not measured:
+        said.append("by how much a small change of y0 grows was not measured: it would take more than the solve itself")
+    elif forth >= 0.5:
         said.append(f"a small change of y0 grows by up to {orders(forth)}{_at_the_end(d)}")
     if back >= 0.5:
-        kind = "dissipative: " if back > 2 * forth + 0.5 else ""
-        usual = "integrating the state backwards, as the usual adjoint does, multiplies errors by about"
-        known = "" if d.growth is not None and math.isfinite(d.growth.back) else FROZEN
-        said.insert(0 if kind else 1, f"{kind}{usual} {orders(back)}{known}")
-    return "; ".join(said)
+        kind = "dissipative: " if measured and back > 2 * forth + 0.5 else ""
+        usual = "integrating the state backwards, as the usual adjoint does, multiplies errors by"
+        size = f"{'at least' if known == 'least' else 'about'} {orders(back)}{FROZEN if known == 'frozen' else ''}"
+        said.insert(0 if kind else 1, f"{kind}{usual} {size}")
+    return "; ".join(said) or "errors do not grow by much in the direction of time"
 
 
 def _at_the_end(d: Diagnosis) -> str:
-    if d.growth is None:
-        return FROZEN
-    if d.forward_orders - d.growth.end > 1:
+    if d.growth is not None and d.forward_orders - d.growth.end > 1:
         return ", in short parts of the way"
     own = d.path.growth
     return f", while the solution itself grows by {orders(own)}" if own >= 0.5 else ""

@@ -107,8 +107,10 @@ class Auto(Method):
     def init(self, f: VectorField, t0: Time, y0: Tensor, span: float = 0.0, side: int = 0) -> AutoHistory:
         """A long way at this stiffness starts with BDF: there is little to lose if it was a mistake."""
         points = self.implicit_part.init(f, t0, y0, side=side)
-        with torch.no_grad():
-            rho = f.gain(t0, y0.detach(), points.slope.detach()) if points.slope is not None else 0.0
+        rho, enough = 0.0, LONG / span if 0 < span < math.inf else math.inf
+        if points.slope is not None:
+            with torch.no_grad():
+                rho = f.first_gain(t0, y0.detach(), points.slope.detach(), enough)
         long = math.isfinite(span) and rho * span > LONG
         if long:
             f.last_gain = None  # what follows is BDF, as if nobody had looked
