@@ -203,6 +203,14 @@ def resident(quick: bool) -> Iterator[Row]:
         yield {"size": size, "threshold": threshold, "states_a_step": grown, "seconds": rows[1].seconds}
 
 
+def explicit(quick: bool) -> Iterator[Row]:
+    """Memory and time of a solve by rk4 and its gradient, on the problem of gradients_memory."""
+    for steps in (5,) if quick else (300, 1_000):
+        for label in ("implicit (rk4)", "checkpoint (rk4)", "continuous (rk4)"):
+            row = in_a_process(label, steps, 1_000 if quick else 100_000)
+            yield {"gradient": label.split()[0], "steps": steps, "states": row.states, "seconds": row.seconds}
+
+
 def grid(quick: bool) -> Iterator[Row]:
     """Peak memory of `implicit` and `checkpoint` for a network in every cell of a ring, with `newton` on its band."""
     for steps in (5,) if quick else (300, 1_000, 3_000):
@@ -313,5 +321,5 @@ def plane(quick: bool) -> Iterator[Row]:
 
 
 PARTS = {f.__name__: f for f in (
-    samples, quickstart, direct, second, sensitivity, resident, grid, oscillatory, high_order, plane,
+    samples, quickstart, direct, second, sensitivity, resident, explicit, grid, oscillatory, high_order, plane,
 )}  # fmt: skip

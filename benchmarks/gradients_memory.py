@@ -50,6 +50,9 @@ RUNS = {  # label: (library, method or call, options)
     "continuous": ("proxode", "bdf2", {"gradient": "continuous"}),
     "continuous, 50 checkpoints": ("proxode", "bdf2", {"gradient": "continuous", "checkpoints": 50}),
     "direct": ("proxode", "bdf2", {"gradient": "direct"}),
+    "implicit (rk4)": ("proxode", "rk4", {"gradient": "implicit"}),
+    "checkpoint (rk4)": ("proxode", "rk4", {"gradient": "checkpoint"}),
+    "continuous (rk4)": ("proxode", "rk4", {"gradient": "continuous"}),
     "torchdiffeq odeint (rk4)": ("torchdiffeq", "odeint", {}),
     "torchdiffeq odeint_adjoint (rk4)": ("torchdiffeq", "odeint_adjoint", {}),
 }

@@ -77,7 +77,13 @@ class Course:
             recording = torch.is_grad_enabled()
             if recording:
                 self._link()
-            step = walk.step(until)
+            standing, memory = walk.standing(), f.memory
+            try:
+                step = walk.step(until)
+            except BaseException:  # an error of func, Ctrl-C: as if the step had not been tried
+                walk.stand(standing)
+                f.recall(memory)
+                raise
             if isinstance(step, Failure):
                 self.failure = step
                 return step

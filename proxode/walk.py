@@ -96,9 +96,13 @@ class Walk:
 
     def resume(self, standing: dict[str, Any]) -> None:
         """Go on where another walk stood, instead of beginning."""
+        self.stand(standing)
+        self.steps.begin_at(number(self.t))
+
+    def stand(self, standing: dict[str, Any]) -> None:
+        """Be again where this walk has stood."""
         for name in STANDING:
             setattr(self, name, standing[name])
-        self.steps.begin_at(number(self.t))
         self.stops = _stops(self.problem, self.t)
 
     @property

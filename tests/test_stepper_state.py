@@ -216,3 +216,28 @@ def test_the_users_own_y0_may_change_meanwhile() -> None:
     for _ in stepper:
         pass
     assert torch.equal(stepper.y, proxode.solve(van_der_pol, Y0, 0.0, 0.3, method="bdf").ys[-1])
+
+
+@pytest.mark.parametrize("method", ["auto", "bdf", "dopri5"])
+@pytest.mark.parametrize("call", [20, 50, 171])
+def test_a_solve_that_was_interrupted_inside_of_f_goes_on_as_if_it_had_not(method: str, call: int) -> None:
+    """Ctrl-C: the state that is saved then is that of the last whole step."""
+    calls = [0, call]
+    y0 = torch.tensor([2.0, 0.0], dtype=torch.float64)
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        calls[0] += 1
+        if calls[0] == calls[1]:
+            raise KeyboardInterrupt
+        return torch.stack([y[1], 20 * (1 - y[0] ** 2) * y[1] - y[0]])
+
+    with torch.no_grad():
+        stepper = proxode.Stepper(f, y0, 0.0, t1=20.0, method=method)
+        with pytest.raises(KeyboardInterrupt):
+            stepper.advance(20.0)
+        state, calls[1] = stepper.state, -1
+        ends = [
+            proxode.Stepper.resume(f, state).advance(20.0),
+            proxode.Stepper(f, y0, 0.0, t1=20.0, method=method).advance(20.0),
+        ]
+    assert torch.equal(*ends)

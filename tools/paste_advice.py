@@ -105,6 +105,18 @@ def grid() -> str:
     return markdown(["states in use (growth of the process)", *(f"{n:,} steps" for n in steps)], lines)
 
 
+def explicit() -> str:
+    """Memory with explicit steps."""
+    found = by("explicit", "gradient", "steps")
+    steps = sorted({row["steps"] for row in rows("explicit")})
+    lines = []
+    for gradient in ("implicit", "checkpoint", "continuous"):
+        mine = [found[gradient, n] for n in steps]
+        cells = ((f"{row['states']:,.0f}", f"{row['seconds']:.1f}") for row in mine)
+        lines.append([f"`{gradient}`", *(cell for pair in cells for cell in pair)])
+    return markdown(["`rk4`", *(head for n in steps for head in (f"{n:,} steps: states", "s"))], lines)
+
+
 def measured() -> str:
     """What the advice of a diagnosis rests on."""
     lines = []
@@ -133,5 +145,5 @@ def high_order() -> str:
     return markdown(["NFE", *heads], lines)
 
 
-GRADIENTS = {f.__name__: f for f in (direct, second, sensitivity, resident, grid)}
+GRADIENTS = {f.__name__: f for f in (direct, second, sensitivity, resident, explicit, grid)}
 DIAGNOSE = (measured, high_order)
