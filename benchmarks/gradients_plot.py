@@ -51,7 +51,7 @@ def _panel(panel: Axes, report: dict[str, Any], key: str, title: str, styles: di
     goal = report["goal"]["error"]
     panel.axhline(goal, color="#888888", lw=0.8, ls=(0, (6, 3)))
     right = panel.get_yaxis_transform()
-    panel.text(1.01, goal, f"{goal:g}", transform=right, ha="left", va="center", color="#666666", fontsize=9)
+    panel.text(0.99, goal, f"{goal:g}", transform=right, ha="right", va="bottom", color="#666666", fontsize=9)
     panel.set(xscale="log", yscale="log", xlabel="NFE, forward and backward together", ylabel="relative error")
     panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda nfe, _: f"{nfe:,.0f}"))
