@@ -33,8 +33,8 @@ class Ring(nn.Module):
 def run(gradient: str, steps: int, size: int) -> dict[str, float]:
     """Bytes at the peak and growth of the process, both in states."""
     torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    f, y0 = Ring(size), torch.sin(torch.linspace(0, 6.28, size)).requires_grad_()
+    f = Ring(size).double()
+    y0 = torch.sin(torch.linspace(0, 6.28, size, dtype=torch.float64)).requires_grad_()
     settings = {"method": "bdf2", "rtol": 1e-4, "atol": 1e-4, "gradient": gradient}
     proxode.solve(f, y0, 0.0, 1.0, step_size=0.25, **settings).ys[-1].sum().backward()  # what is loaded once
     f.zero_grad()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from data_cases import NODES, small_source
 
-from benchmarks import damped_modes, gradient_rows, gradients_memory
+from benchmarks import advice, advice_memory, damped_modes, gradient_rows, gradients_memory
 from benchmarks.gradient_rows import Problem, Run
 from proxode.data import graphs
 
@@ -31,6 +31,28 @@ def test_damped_modes_show_what_the_docs_say(tmp_path: Path) -> None:
             assert row["crank_nicolson"] / row["exact"] < -300
     assert abs(rows[-1]["bdf2"] / rows[-2]["bdf2"]) == pytest.approx(0.1, rel=0.05)  # as 1/(k h)
     assert (tmp_path / "damped_modes.png").exists()
+
+
+# What the pages of advice say
+
+
+def test_the_numbers_behind_the_advice_are_made_part_by_part(tmp_path: Path) -> None:
+    advice.main(out=tmp_path, only="quickstart,direct", quick=True)
+    advice.main(out=tmp_path, only="oscillatory,plane", quick=True)
+    parts = json.loads((tmp_path / "advice.json").read_text())["parts"]
+    assert list(parts) == ["quickstart", "direct", "oscillatory", "plane"]
+    rows = {name: part["rows"] for name, part in parts.items()}
+    assert all(row["last"] < row["first"] for row in rows["quickstart"])
+    assert [row["status"] for row in rows["direct"]] == ["SUCCESS"] * 2
+    nfe = {row["method"]: row["nfe"] for row in rows["oscillatory"]}
+    assert nfe["ralston4"] < nfe["dopri5"]
+    assert len(rows["plane"]) == 4 and all(row["error"] <= 1e-2 for row in rows["plane"])
+
+
+@linux
+def test_checkpoint_holds_less_than_implicit_on_a_grid() -> None:
+    implicit, checkpoint = (advice_memory.run(gradient, 200, 3_000)["states"] for gradient in ("implicit", "checkpoint"))
+    assert checkpoint < 0.6 * implicit
 
 
 # GRAND
