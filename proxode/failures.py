@@ -16,6 +16,10 @@ from .times import Time, number
 
 UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 GROWN = 1e6  # times the first state, from which a solution may be growing without bound
+GROWS = (
+    "see whether the solution should grow without bound (a sign in f, weights that are too large?); else ask for a "
+    "shorter time, or scale the state"
+)
 AHEAD = (1e-9, 1e-6, 1e-3)  # of the way: where f is looked at after an underflow
 
 
@@ -57,6 +61,16 @@ def step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tenso
     return _located(inner.status, problem, t0, t1, detail)
 
 
+def standing_still(problem: Problem, method: Method, t: Time, t1: Time, y: Tensor) -> Failure:
+    """Steps that hardly move anything have no finite values."""
+    numbers = f"{y.dtype}".removeprefix("torch.") + f" ends at {torch.finfo(y.dtype).max:.3g}"
+    detail = (
+        f"method {method.name}, {_size(problem, y)}; {numbers}; steps so short that they hardly move it are not "
+        f"finite either{_ahead(problem, number(t), y)}"
+    )
+    return _located(Status.NON_FINITE, problem, t, t1, detail, GROWS if _grown(problem, y) else "")
+
+
 def _unsolved(stats: Stats) -> str:
     """A word about the inner solver, where it may be what is wrong."""
     failed = stats.n_inner_failed
@@ -66,9 +80,12 @@ def _unsolved(stats: Stats) -> str:
 
 
 def _size(problem: Problem, y: Tensor) -> str:
-    size, first = largest(y), largest(problem.y0)
-    grown = size > GROWN * max(first, 1.0)
-    return f"largest |y| {size:.3g}" + (f" from {first:.3g}: the solution may grow without bound" if grown else "")
+    grown = f" from {largest(problem.y0):.3g}: the solution may grow without bound" if _grown(problem, y) else ""
+    return f"largest |y| {largest(y):.3g}{grown}"
+
+
+def _grown(problem: Problem, y: Tensor) -> bool:
+    return largest(y) > GROWN * max(largest(problem.y0), 1.0)
 
 
 def _ahead(problem: Problem, t: float, y: Tensor) -> str:
@@ -90,6 +107,6 @@ def _not_finite(problem: Problem, value: Tensor) -> str:
     return f"f is nan or infinite in {len(where):,} of {value.shape[-1]:,} components, first in number {int(where[0])}"
 
 
-def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:
+def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str, advice: str = "") -> Failure:
     h = number(t1) - number(t0)
-    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail)
+    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail, advice)

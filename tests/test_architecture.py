@@ -36,7 +36,7 @@ LAYERS = (
     ("problem", "linear", "interpolation"),
     ("inner",),
     ("methods", "controllers"),
-    ("endless", "failures"),
+    ("endless", "failures", "standstill"),
     ("trajectory", "walk"),
     ("loop",),
     ("gradients",),
