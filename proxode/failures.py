@@ -63,11 +63,10 @@ def step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tenso
 
 def standing_still(problem: Problem, method: Method, t: Time, t1: Time, y: Tensor) -> Failure:
     """Steps that hardly move anything have no finite values."""
-    numbers = f"{y.dtype}".removeprefix("torch.") + f" ends at {torch.finfo(y.dtype).max:.3g}"
-    detail = (
-        f"method {method.name}, {_size(problem, y)}; {numbers}; steps so short that they hardly move it are not "
-        f"finite either{_ahead(problem, number(t), y)}"
-    )
+    most, dtype = torch.finfo(y.dtype).max, f"{y.dtype}".removeprefix("torch.")
+    numbers = f"; {dtype} ends at {most:.3g}" if largest(y) > most**0.5 else ""
+    short = f"steps so short that they hardly move it are not finite either{_ahead(problem, number(t), y)}"
+    detail = f"method {method.name}, {_size(problem, y)}{numbers}; {short}"
     return _located(Status.NON_FINITE, problem, t, t1, detail, GROWS if _grown(problem, y) else "")
 
 
