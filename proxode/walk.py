@@ -154,7 +154,7 @@ class Walk:
                 self._tell(t, t1, step, outcome, accepted=False)
             problem.notify("callback_reject_step", t, y, t1)
             if number(self.t1) >= number(t1):  # held at the least step that the user allows
-                return step_failure(problem, method, t, t1, y, step)
+                return step_failure(problem, method, t, t1, y, step, held=True)
             if not again and _is_not_finite(step, outcome) and self.standstill.refused(problem, t, t1, y):
                 return standing_still(problem, method, t, t1, y)
             self.history = step.retry or self.history
