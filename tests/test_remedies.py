@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 import proxode
 from proxode import Status
+from proxode.methods import ExplicitRungeKutta
+from proxode.methods.tableaus import ExplicitTableau
 
 ROOT: Callable[[Tensor, Tensor], Tensor] = lambda t, y: -torch.sqrt(y)  # noqa: E731
 POWER: Callable[[Tensor, Tensor], Tensor] = lambda t, y: -(y**1.5) - 1  # noqa: E731
@@ -99,3 +101,42 @@ def test_a_least_step_that_forbids_a_shorter_one_is_what_to_lower(inner: str) ->
     solution = failed(van_der_pol, torch.tensor([2.0, 0.0]), 2000.0, method="bdf", min_step=20.0, inner=inner)
     assert solution.status is Status.INNER_MAX_ITERATIONS
     assert "What to try: lower `min_step`" in solution.message and "inner_max_iters" not in solution.message
+
+
+# What is refused at the door
+
+
+KUTTA3: dict[str, Any] = {
+    "name": "kutta3", "order": 3, "c": (0.0, 0.5, 1.0), "a": ((), (0.5,), (-1.0, 2.0)), "b": (1 / 6, 2 / 3, 1 / 6),
+}  # fmt: skip
+
+
+def test_a_tableau_without_an_error_estimate_is_called_by_its_name() -> None:
+    kutta3 = ExplicitRungeKutta(ExplicitTableau(**KUTTA3))
+    with pytest.raises(ValueError, match=r"^method 'kutta3' takes fixed steps \(its tableau has no `b_error`\)"):
+        proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, method=kutta3)
+    with pytest.raises(ValueError, match=r"^method 'kutta3' takes fixed steps: give"):
+        proxode.odeint_dense(ROOT, torch.ones(1), 0.0, 1.0, method=kutta3)
+    with pytest.raises(ValueError, match=r"^method 'rk4' takes fixed steps: give"):
+        proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, method="rk4")
+
+
+def test_one_without_a_continuous_extension_says_what_else_there_is() -> None:
+    kutta3, inside = ExplicitRungeKutta(ExplicitTableau(**KUTTA3)), torch.tensor([0.0, 0.5, 1.0])
+    with pytest.raises(ValueError, match=r"give `dense=` in its tableau or interp='cubic', or choose output times at"):
+        proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, method=kutta3, step_size=0.3, save_at=inside)
+    cubic = proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, method=kutta3, step_size=0.3, save_at=inside, interp="cubic")
+    assert cubic.ys[1] == pytest.approx(0.75**2, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("adjoint", "take 'continuous' in its place"),
+        ("Implicit", "did you mean 'implicit'"),
+        ("checkpoints", "did you mean 'checkpoint'"),
+    ],
+)
+def test_a_gradient_of_another_name_is_told_what_it_may_be(name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=meant):
+        proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, gradient=name)
