@@ -45,9 +45,10 @@ def test_an_f_without_a_value_just_ahead_is_blamed_and_not_the_inner_solver(
 
 def test_numbers_that_overflow_far_off_are_not_called_near() -> None:
     """Steps of the wrong length lead `gd` off, until f overflows."""
-    y0 = torch.ones(2, dtype=torch.float64)
-    solution = failed(lambda t, y: -(y**7), y0, 1.0, method="backward_euler", step_size=0.5, inner="gd", inner_lr=50.0)
-    assert "near this one" not in solution.message
+    y0, options = torch.ones(2, dtype=torch.float64), {"inner": "gd", "inner_lr": 50.0}
+    solution = failed(lambda t, y: -torch.exp(y), y0, 1.0, method="backward_euler", step_size=0.5, **options)
+    assert solution.status is Status.INNER_NON_FINITE
+    assert "near this one" not in solution.message and "lower `inner_lr`" in solution.message
 
 
 class Net(nn.Module):
