@@ -131,7 +131,7 @@ def odeint_dense(
     given = options or {}
     stepped = any(given.get(name) is not None for name in ("step_size", "grid_constructor"))
     if not method_of(method).adapting().adaptive and not stepped:
-        raise ValueError(f"method {method!r} takes fixed steps: give `step_size` in options")
+        raise ValueError(f"method {method_of(method).name!r} takes fixed steps: give `step_size` in options")
     ends = [torch.as_tensor(end, dtype=torch.float64).reshape(1) for end in (t0, t1)]
     solution = _odeint_solution(func, y0, torch.cat(ends), rtol, atol, method, options, dense=True)
     return solution.evaluate

@@ -10,12 +10,18 @@ from .norms import all_finite, largest
 from .problem import Problem
 from .randomness import is_random
 from .rejections import FAILED
-from .solution import Failure, Stats
+from .remedies import HELD, PARAMETERS, UNDEFINED, for_equation
+from .solution import Failure
 from .status import Status
 from .times import Time, number
 
 UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 GROWN = 1e6  # times the first state, from which a solution may be growing without bound
+GROWS = (
+    "see whether the solution should grow without bound (a sign in f, weights that are too large?); else ask for a "
+    "shorter time, or scale the state"
+)
+NEAR = 10.0  # times the size of the solution: states up to there are near it
 AHEAD = (1e-9, 1e-6, 1e-3)  # of the way: where f is looked at after an underflow
 
 
@@ -30,13 +36,14 @@ def cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) ->
 def stopped(status: Status, problem: Problem, method: Method, t: Time, t1: Time, y: Tensor, max_steps: int) -> Failure:
     """No more steps, or none that is short enough."""
     where = " between two outputs" if problem.limited_by_output and not problem.endless else ""
-    detail = f"limit {max_steps:,}{where}, " if status is Status.MAX_STEPS else ""
-    detail += f"method {method.name}, {_size(problem, y)}{_unsolved(problem.stats)}"
+    detail, advice = f"limit {max_steps:,}{where}, " if status is Status.MAX_STEPS else "", ""
+    detail += f"method {method.name}, {_size(problem, y)}{_unsolved(problem, y)}"
     if method.adaptive and is_random(problem.f, number(t), y):
         status = Status.RANDOM
     elif status is Status.STEP_UNDERFLOW:
         detail += _ahead(problem, number(t), y)
-    return _located(status, problem, t, t1, detail)
+        advice = UNDEFINED if _mostly_undefined(problem, y) and not _grown(problem, y) else ""
+    return _located(status, problem, t, t1, detail, advice)
 
 
 def without_start(problem: Problem, method: Method, slope: Tensor) -> Failure:
@@ -45,30 +52,74 @@ def without_start(problem: Problem, method: Method, slope: Tensor) -> Failure:
     return _located(Status.NON_FINITE, problem, t, t, detail)
 
 
-def step_failure(problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step) -> Failure:
+def step_failure(
+    problem: Problem, method: Method, t0: Time, t1: Time, y0: Tensor, step: Step, *, held: bool = False
+) -> Failure:
+    """A step that cannot be taken, and no other in its place. `held`: by `min_step`."""
     inner = step.failure
     size = f"largest |y| {largest(y0):.3g} before the step"
     if inner is None:
-        return _located(Status.NON_FINITE, problem, t0, t1, f"method {method.name}, {size}")
+        advice = f"{HELD}; else {Status.NON_FINITE.advice}" if held else ""
+        return _located(Status.NON_FINITE, problem, t0, t1, f"method {method.name}, {size}", advice)
     detail = (
         f"method {method.name}, inner solver {inner.solver} after {inner.iterations} iterations: "
         f"smallest residual {inner.size:.3g}, tolerance {inner.tol:.3g}, {size}"
     )
-    return _located(inner.status, problem, t0, t1, detail)
+    met = problem.f.undefined
+    undefined = met is not None and number(t0) < met.t <= number(t1) and _is_near(problem, y0)
+    detail += f"; {_undefined(problem, y0)}" if undefined else ""
+    advice = for_equation(inner, can_adapt=method.adapting().adaptive, held=held, undefined=undefined)
+    return _located(inner.status, problem, t0, t1, detail, advice)
 
 
-def _unsolved(stats: Stats) -> str:
+def standing_still(problem: Problem, method: Method, t: Time, t1: Time, y: Tensor) -> Failure:
+    """Steps that hardly move anything have no finite values."""
+    most, dtype = torch.finfo(y.dtype).max, f"{y.dtype}".removeprefix("torch.")
+    numbers = f"; {dtype} ends at {most:.3g}" if largest(y) > most**0.5 else ""
+    short = f"steps so short that they hardly move it are not finite either{_ahead(problem, number(t), y)}"
+    detail = f"method {method.name}, {_size(problem, y)}{numbers}; {short}"
+    undefined = _mostly_undefined(problem, y)
+    detail += f", {_undefined(problem, y)}" if undefined else ""
+    advice = GROWS if _grown(problem, y) else UNDEFINED if undefined else ""
+    return _located(Status.NON_FINITE, problem, t, t1, detail, advice)
+
+
+def _unsolved(problem: Problem, y: Tensor) -> str:
     """A word about the inner solver, where it may be what is wrong."""
-    failed = stats.n_inner_failed
-    if failed <= FAILED * stats.n_steps:
+    failed = problem.stats.n_inner_failed
+    if failed <= FAILED * problem.stats.n_steps:
         return ""
-    return f", {failed:,} inner solves failed: look at `inner` first, and whether f jumps in y"
+    blame = "look at `inner` first, and whether f jumps in y"
+    return f", {failed:,} inner solves failed: {_undefined(problem, y) if _mostly_undefined(problem, y) else blame}"
+
+
+def _mostly_undefined(problem: Problem, y: Tensor) -> bool:
+    """Did most equations that were not solved lead to states where f has no value?"""
+    met = problem.f.undefined
+    return met is not None and 2 * met.times >= problem.f.unsolved > 0 and _is_near(problem, y)
+
+
+def _is_near(problem: Problem, y: Tensor) -> bool:
+    """Of the size of the solution: an inner solver that goes far off meets numbers that overflow anywhere."""
+    met = problem.f.undefined
+    return met is not None and met.size <= NEAR * max(largest(problem.y0), largest(y))
+
+
+def _undefined(problem: Problem, y: Tensor) -> str:
+    met = problem.f.undefined
+    if met is None:
+        return ""
+    where = f"in {met.bad:,} of {y.shape[-1]:,} components, first in number {met.first}"
+    return f"f is nan or infinite for states near this one, {where}, at t = {problem.f.user_time(met.t):.9g}"
 
 
 def _size(problem: Problem, y: Tensor) -> str:
-    size, first = largest(y), largest(problem.y0)
-    grown = size > GROWN * max(first, 1.0)
-    return f"largest |y| {size:.3g}" + (f" from {first:.3g}: the solution may grow without bound" if grown else "")
+    grown = f" from {largest(problem.y0):.3g}: the solution may grow without bound" if _grown(problem, y) else ""
+    return f"largest |y| {largest(y):.3g}{grown}"
+
+
+def _grown(problem: Problem, y: Tensor) -> bool:
+    return largest(y) > GROWN * max(largest(problem.y0), 1.0)
 
 
 def _ahead(problem: Problem, t: float, y: Tensor) -> str:
@@ -90,6 +141,16 @@ def _not_finite(problem: Problem, value: Tensor) -> str:
     return f"f is nan or infinite in {len(where):,} of {value.shape[-1]:,} components, first in number {int(where[0])}"
 
 
-def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str) -> Failure:
+def _bad_parameter(problem: Problem) -> str | None:
+    """The name of one that is not finite, where f is a module."""
+    if problem.f.spread is not None or not isinstance(problem.f.func, torch.nn.Module):
+        return None
+    parameters = problem.f.func.named_parameters()
+    return next((name for name, p in parameters if not bool(torch.isfinite(p.detach()).all())), None)
+
+
+def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str, advice: str = "") -> Failure:
     h = number(t1) - number(t0)
-    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail)
+    if not status.final and (name := _bad_parameter(problem)) is not None:
+        detail, advice = f"{detail}; the parameter {name!r} of f holds nan or infinite values", PARAMETERS
+    return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail, advice)

@@ -20,7 +20,7 @@ from .endless import going_on, nearby, without_end
 from .gradients import Gradient, refuse_transforms
 from .logs import Log, listening
 from .loop import Plan
-from .methods import Method, method_of
+from .methods import METHODS, ExplicitRungeKutta, Method, method_of
 from .methods.auto import Auto
 from .observers import Observer
 from .problem import SNAP, Problem, make_problem
@@ -145,10 +145,16 @@ def check_method(method: str | Method | None, step_size: Any, options: dict[str,
     chosen = method_of(method)
     if step_size is None and not chosen.adapting().adaptive and options.get("grid_constructor") is None:
         raise ValueError(
-            f"method {method!r} takes fixed steps: give `step_size` (or `grid_constructor`), "
+            f"method {chosen.name!r} takes fixed steps{_why_fixed(chosen)}: give `step_size` (or `grid_constructor`), "
             "or choose an adaptive method such as 'dopri5'"
         )
     return chosen
+
+
+def _why_fixed(method: Method) -> str:
+    """Of a tableau of the user's own it is not plain."""
+    own = isinstance(method, ExplicitRungeKutta) and method.tableau.name not in METHODS
+    return " (its tableau has no `b_error`)" if own else ""
 
 
 def check_limit(name: str, limit: Any) -> int:

@@ -137,13 +137,14 @@ class Failure:
     step: int
     step_size: float
     detail: str = ""
+    advice: str = ""  # where it is not that of the status
 
     def __str__(self) -> str:
         where = f"at t = {self.t:.6g}"
         if self.step:  # in backward there is no step that failed, only an equation
             where += f", step {self.step} of size {self.step_size:.3g}"
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.status.message}, {where}{detail}. What to try: {self.status.advice}."
+        return f"{self.status.message}, {where}{detail}. What to try: {self.advice or self.status.advice}."
 
 
 @dataclass(frozen=True)

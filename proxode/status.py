@@ -38,8 +38,8 @@ class Status(Enum):
     )
     NON_FINITE = (
         "a value became nan or infinite",
-        "look at f there first (a division, a log, a root?); else take smaller steps, or a proximal method if the "
-        "problem is stiff",
+        "look at f there first (a division, a log, a root?), or its parameters: a loss that overflowed before; else "
+        "take smaller steps, or a proximal method if the problem is stiff",
     )
     INNER_MAX_ITERATIONS = (
         "the inner solver used all its iterations without reaching its tolerance",
@@ -82,6 +82,12 @@ class Status(Enum):
     BACKWARD_NON_FINITE = (
         "the gradient that came into backward holds nan or infinite values",
         "look at the loss, and at what follows the solve; a scaled loss may have overflowed",
+    )
+
+    BACKWARD_NO_DERIVATIVE = (
+        "a derivative of f is nan or infinite",
+        "look at f there: a sqrt, a norm or a power below one at 0, or a torch.where whose other branch has none (put "
+        "a harmless argument into that branch: its derivative comes in times zero, and zero times nan is nan)",
     )
 
     DIRECT_NOT_CONVERGED = (

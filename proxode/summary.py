@@ -186,7 +186,8 @@ def advice(solution: Solved) -> Iterator[str]:
         counts = solution.status.ok or solution.status.name == "MAX_STEPS"  # else the failure has a better reason
         if counts and stats.n_rejected > REJECTED * stats.n_steps:
             yield f"{share(stats.n_rejected, stats.n_steps)} of the steps were rejected{reason(stats.steps)}"
-        if stats.n_inner_failed > FAILED * stats.n_steps:
+        told = solution.failure is not None and solution.failure.advice  # that f is at fault, or the length of steps
+        if stats.n_inner_failed > FAILED * stats.n_steps and not told:
             yield (
                 f"{counted(stats.n_inner_failed)} not solved, in {stats.n_steps:,} steps: try inner='newton_krylov' "
                 "('newton' for small states), or leave out `inner` and its options"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -18,17 +18,28 @@ from .banded import Layout, layout_of
 from .duals import dual_level
 from .function import Function
 from .jacobian import PROBES, Compressed, Pattern, jacobian_rows, price_of, stencil
-from .norms import anywhere, dot, rms_norm, somewhere, two_norm
+from .norms import all_finite, anywhere, dot, largest, rms_norm, somewhere, two_norm
 from .rough import rough_signs
 from .solution import Stats
 from .structure import Structure
-from .times import Time
+from .times import Time, number
 
 Made = TypeVar("Made")
 
 GAIN_LASTS = 10  # equations for which a measured gain is good enough
 AGREEMENT = 0.01  # relative, between a product and a difference
 REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError)  # of tensors that are not plain; others are f's own
+
+
+class Undefined(NamedTuple):
+    """Where an inner solver has last met an f that is nan or infinite at a finite state."""
+
+    t: float
+    size: float  # the largest component of that state
+    bad: int  # components of f
+    first: int  # of these
+    times: int  # equations in which that happened
+    unsolved: int  # equations before
 
 
 class VectorField(Function):
@@ -43,6 +54,7 @@ class VectorField(Function):
         self._gain_age = 0
         self.unsolved = 0  # equations that no inner solver has solved
         self.proven = False  # has one solved any, by iterations?
+        self.undefined: Undefined | None = None  # a place where f had no value
         self.failures = 0  # equations that were not solved with the present way to make products
         self.learned: dict[str, Any] = {}  # what inner solvers keep for the next equation; no value is changed in place
         self.recycled: dict[str, Any] = {}  # the same, but large: no place of a solve keeps a copy
@@ -65,6 +77,16 @@ class VectorField(Function):
         something was recycled that is not given to the tolerance of the solves."""
         ladder, self.last_gain, self._gain_age, self.failures, learned = memory
         self.ladder, self.learned, self.recycled = list(ladder), dict(learned), dict(recycled or {})
+
+    def meet_undefined(self, t: Time, y: Tensor, r: Tensor) -> None:
+        """Remember it, if r is not finite because f(t, y) is not, and y is."""
+        if self.spread is not None or not all_finite(y):  # of a spread state nobody sees all components
+            return
+        bad, before = (~torch.isfinite(r)).nonzero().flatten(), self.undefined
+        times = 0 if before is None else before.times
+        times += before is None or before.unsolved != self.unsolved
+        first = int(bad[0]) if len(bad) else 0
+        self.undefined = Undefined(number(t), largest(y), len(bad), first, times, self.unsolved)
 
     def forget(self) -> None:
         """What inner solvers have learned is void: f has jumped."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .controllers import REACH, Adaptive, Controller, Outcome, first_step
-from .failures import cannot_step, step_failure, stopped, without_start
+from .failures import cannot_step, standing_still, step_failure, stopped, without_start
 from .inner import Solve
 from .inner.own import is_own
 from .methods.base import Method, Step
@@ -23,6 +23,8 @@ from .problem import Problem
 from .randomness import drawn
 from .recording import without_graph
 from .solution import Failure
+from .standstill import Standstill
+from .status import Status
 from .steps import Kind, Steps
 from .times import Time, number
 
@@ -66,6 +68,7 @@ class Walk:
     steps: Steps = field(init=False)  # the record of all that were tried
     ends: array[float] = field(init=False)  # of the accepted ones among them
     kind: Any = field(init=False, default=...)  # the order of the last of these
+    standstill: Standstill = field(init=False, default_factory=Standstill)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -125,6 +128,7 @@ class Walk:
             t, y = self.t, self.y
             t1 = self.ahead(until)
             given = t1 is self.stops[0] or t1 is until or not controller.retries
+            again = isinstance(controller, Adaptive) and self.state.rejected > 0
             status = cannot_step(stats.n_steps - self.begun, self.max_steps, t, t1, given=given)
             if status is not None:
                 return stopped(status, problem, method, t, t1, y, self.max_steps)
@@ -154,7 +158,9 @@ class Walk:
                 self._tell(t, t1, step, outcome, accepted=False)
             problem.notify("callback_reject_step", t, y, t1)
             if number(self.t1) >= number(t1):  # held at the least step that the user allows
-                return step_failure(problem, method, t, t1, y, step)
+                return step_failure(problem, method, t, t1, y, step, held=True)
+            if not again and _is_not_finite(step, outcome) and self.standstill.refused(problem, t, t1, y):
+                return standing_still(problem, method, t, t1, y)
             self.history = step.retry or self.history
             del step  # its states are not to be held during the next
 
@@ -162,6 +168,7 @@ class Walk:
         problem = self.problem
         stats, end = problem.stats, number(t1)
         stats.n_accepted += 1
+        self.standstill.accepted(end - number(self.t))
         self.ends.append(end)
         if step.order is not self.kind:  # small integers are always the same ones
             self.kind = step.order
@@ -230,6 +237,12 @@ def _not_beyond(t: Time, t1: Time, stop: Time, longest: float) -> Time:
 
 def _short(t: Time, t1: Time, planned: Time) -> bool:
     return number(planned) - number(t1) > NEARLY * (number(planned) - number(t))
+
+
+def _is_not_finite(step: Step, outcome: Outcome) -> bool:
+    """Was it refused for that, and not for an equation that some inner solver did not solve?"""
+    status = None if step.failure is None else step.failure.status
+    return not math.isfinite(outcome.ratio) and status in (None, Status.INNER_NON_FINITE)
 
 
 def _side(problem: Problem, t0: Time, t1: Time) -> int:

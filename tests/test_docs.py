@@ -122,6 +122,8 @@ def check_extending(names: Names, out: list[str]) -> None:
     torch.testing.assert_close(names["y0"].grad, exact, rtol=1e-3, atol=1e-4)
     check_method_of_the_page(names, exact)
     coarse, fine = names["errors_theta"]
+    assert 7.0 < names["errors_kutta"][0] / names["errors_kutta"][1] < 9.0
+    assert names["free"].status.ok and (names["free"].ys[-1] - names["exact"]).norm() < 1e-4
     assert 1.9 < coarse / fine < 2.1 and names["fixed"].stats.n_inner_failed == 0
     solved = proxode.solve(names["heat"], names["u0"], 0.0, 0.1, method="bdf", inner=names["BarzilaiBorwein"]())
     plain = proxode.solve(names["heat"], names["u0"], 0.0, 0.1, method="bdf", inner="gd")

@@ -104,6 +104,38 @@ def test_a_transposed_solve_that_does_not_converge_raises_and_says_what_to_try(
     assert y0.grad is not None and bool(torch.isfinite(y0.grad).all())
 
 
+def rooted(t: Tensor, y: Tensor) -> Tensor:
+    """`-sqrt(y)` as it is written: it has a value where y is not positive, and no derivative."""
+    return -torch.where(y > 0, torch.sqrt(y), 0 * y)
+
+
+@pytest.mark.parametrize("kind", ["implicit", "implicit with its graphs", "checkpoint"])
+@pytest.mark.parametrize("n", [1, 100], ids=["dense", "by products"])
+def test_a_derivative_that_is_nan_is_called_that(kind: str, n: int) -> None:
+    y0 = torch.ones(n, requires_grad=True)
+    options: dict[str, Any] = {"method": "bdf", "gradient": KINDS[kind]}
+    y = proxode.solve(lambda t, y: torch.cat([rooted(t, y[:1]), -y[1:]]), y0, 0.0, 3.0, **options).ys
+    with pytest.raises(SolverError, match=f"derivative of f is nan .* 1 of {n} comp.* number 0.*torch.where") as raised:
+        y[-1].sum().backward()
+    assert raised.value.status is Status.BACKWARD_NO_DERIVATIVE and raised.value.t == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("method", ["bdf", "dopri5"])
+def test_an_adjoint_solve_that_meets_one_says_where_to_look(method: str) -> None:
+    y0 = torch.ones(1, requires_grad=True)
+    y = proxode.solve(rooted, y0, 0.0, 3.0, method=method, gradient="continuous").ys[-1]
+    with pytest.raises(SolverError, match=r"made of the derivatives of yours.*torch\.where"):
+        y.sum().backward()
+
+
+def test_so_does_forward_mode() -> None:
+    y0 = torch.zeros(1)
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(SolverError) as raised:
+        dual = torch.autograd.forward_ad.make_dual(y0, torch.ones(1))
+        proxode.solve(lambda t, y: torch.sqrt(y), dual, 0.0, 1.0, method="bdf2", step_size=0.1)
+    assert raised.value.status is Status.BACKWARD_NO_DERIVATIVE
+
+
 @pytest.mark.parametrize("equal", [False, True], ids=["components differ", "components equal"])
 @pytest.mark.parametrize("kind", ["implicit", "checkpoint", "checkpoint with two places", "continuous"])
 def test_an_f_that_is_another_in_backward_is_refused(kind: str, equal: bool) -> None:

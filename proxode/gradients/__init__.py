@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,13 +17,17 @@ GRADIENTS: dict[str, Gradient] = {
     "direct": Direct(), "implicit": Implicit(), "checkpoint": Checkpoint(), "continuous": Continuous(),
 }  # fmt: skip
 SETTINGS = ("store_graph", "checkpoints")
+ELSEWHERE = {"adjoint": "continuous", "backsolve": "continuous", "odeint_adjoint": "continuous"}  # what others call it
 
 
 def gradient_of(gradient: str | Gradient, **settings: Any) -> Gradient:
     """The gradient that a name (or an object) asks for, with settings of its own."""
     if isinstance(gradient, str):
         if gradient not in GRADIENTS:
-            raise ValueError(f"unknown `gradient` {gradient!r}; known are: {', '.join(GRADIENTS)}")
+            near = difflib.get_close_matches(gradient.lower(), GRADIENTS, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            meant = f" (take {ELSEWHERE[gradient]!r} in its place)" if gradient in ELSEWHERE else meant
+            raise ValueError(f"unknown `gradient` {gradient!r}{meant}; known are: {', '.join(GRADIENTS)}")
         chosen = GRADIENTS[gradient]
     elif isinstance(gradient, Gradient):
         chosen = gradient

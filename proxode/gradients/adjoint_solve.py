@@ -17,7 +17,7 @@ from ..loop import Plan, travel
 from ..norms import anywhere, largest, rms_norm
 from ..observers import Trip, observed
 from ..problem import Problem, agreed_size
-from ..solution import SolverError, Stats
+from ..solution import Failure, SolverError, Stats
 from ..spread import over
 from ..status import Status
 from ..structure import Structure
@@ -143,7 +143,7 @@ class AdjointSolve:
             max_steps=min(plan.max_steps, self.plan.max_steps) * (len(ts) - 1 if self.problem.limited_by_output else 1),
         )  # fmt: skip
         if failure is not None:
-            raise SolverError(replace(failure, detail=f"in the adjoint solve of backward; {failure.detail}"), None)
+            raise SolverError(_in_backward(failure), None)
         parts = whole.structure.restore(path.ys[-1])
         return parts[0], list(parts[1:])
 
@@ -222,6 +222,14 @@ def _tolerance(name: str, given: Any, forward: float | Tensor, size: int) -> flo
     if not isinstance(forward, Tensor):
         return forward
     return torch.cat([forward, forward.min().expand(size - len(forward))])
+
+
+def _in_backward(failure: Failure) -> Failure:
+    """What is nan there may be f or a derivative of it."""
+    where, bad = "in the adjoint solve of backward", failure.status in (Status.NON_FINITE, Status.INNER_NON_FINITE)
+    where += ", whose f is made of the derivatives of yours" if bad else ""
+    advice = Status.BACKWARD_NO_DERIVATIVE.advice if bad else failure.advice
+    return replace(failure, detail=f"{where}; {failure.detail}", advice=advice)
 
 
 def _product(g: Tensor, slope: Tensor) -> Tensor:

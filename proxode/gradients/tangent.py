@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..inner import ImplicitEquation
 from ..linear import gmres
+from ..norms import all_finite
 from ..solution import Failure, SolverError
 from ..status import Status
 from ..times import number
@@ -98,7 +99,9 @@ def tangent_of(equation: ImplicitEquation, z: Tensor, rtol: float) -> Tensor | N
     if not solved.residual <= max(10 * rtol, torch.finfo(z.dtype).eps ** 0.5):
         detail = f"forward mode: {solved.iterations} products, relative residual {solved.residual:.3g}"
         t = equation.f.user_time(equation.t)
-        raise SolverError(Failure(Status.BACKWARD_NOT_CONVERGED, t, 0, gamma, detail), None)
+        finite = all_finite(matvec(rhs.detach()))
+        status = Status.BACKWARD_NOT_CONVERGED if finite else Status.BACKWARD_NO_DERIVATIVE
+        raise SolverError(Failure(status, t, 0, gamma, detail), None)
     return solved.x.detach()
 
 

@@ -111,6 +111,8 @@ class Transposed:
         tol = min(self.rtol * size, share)
         tol = max(tol, ULPS * torch.finfo(g.dtype).eps * size)
         if not left <= tol:
+            if not all_finite(move):
+                raise no_derivative(at, move)
             solved, more = self._correction(products, r, tol / left)
             if not solved.residual * left <= max(10 * tol, torch.finfo(g.dtype).eps ** ACCEPTED * size):
                 part = f"{solved.iterations} products leave {solved.residual * left / size:.3g} of the gradient"
@@ -186,6 +188,15 @@ def added(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 def non_finite(t: float) -> SolverError:
     return SolverError(Failure(Status.BACKWARD_NON_FINITE, t, 0, 0.0), None)
+
+
+def no_derivative(at: Equation, product: Tensor) -> SolverError:
+    """`product`: of a finite vector with the transposed Jacobian."""
+    bad = (~torch.isfinite(product)).nonzero().flatten()
+    detail = ""
+    if present() is None:  # else a process knows only a part
+        detail = f"with respect to {len(bad):,} of {product.shape[-1]:,} components of y, first number {int(bad[0])}"
+    return SolverError(Failure(Status.BACKWARD_NO_DERIVATIVE, at.user_t, 0, 0.0, detail), None)
 
 
 def failed(at: Equation, detail: str) -> SolverError:

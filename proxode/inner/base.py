@@ -210,6 +210,7 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
     if size == 0.0 or (stop.by_residual and size <= tol):
         return InnerResult(solver.name, z, Status.SUCCESS, 0, size, tol, r)
     if not math.isfinite(size):
+        equation.f.meet_undefined(equation.t, z, r)
         return InnerResult(solver.name, z, Status.INNER_NON_FINITE, 0, size, tol)
     best, best_size, best_at, at = z, size, 0, z  # without its residual, a state more: who wants it evaluates again
     status, i = Status.INNER_MAX_ITERATIONS, 0
@@ -231,6 +232,8 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         if stop.by_residual and size <= tol:
             solver.reached(equation, r, state)
             return InnerResult(solver.name, z, Status.SUCCESS, i, size, tol, r)
+        if not math.isfinite(size):
+            equation.f.meet_undefined(equation.t, z, r)
         ended = solver.verdict(state) or (None if solver.retreats(state) else _blown_up(size, first))
         if ended is not None:
             status = ended

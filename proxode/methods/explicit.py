@@ -154,7 +154,10 @@ class ContinuousExtension:
         theta = (t - self.t0) / h
         dense = self.tableau.dense
         if dense is None:
-            raise ValueError(f"{self.tableau.name} has no continuous extension")
+            raise ValueError(
+                f"{self.tableau.name} has no continuous extension for times inside of its steps: give `dense=` in its "
+                "tableau or interp='cubic', or choose output times at ends of steps"
+            )
         return combine(self.y0, [h * _horner(row, theta) for row in dense], self.stages)
 
 

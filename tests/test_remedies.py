@@ -1,0 +1,143 @@
+"""What a failure blames and advises: f where it has no value, its parameters, and no solver or step that was in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import proxode
+from proxode import Status
+from proxode.methods import ExplicitRungeKutta
+from proxode.methods.tableaus import ExplicitTableau
+
+ROOT: Callable[[Tensor, Tensor], Tensor] = lambda t, y: -torch.sqrt(y)  # noqa: E731
+POWER: Callable[[Tensor, Tensor], Tensor] = lambda t, y: -(y**1.5) - 1  # noqa: E731
+
+
+def van_der_pol(t: Tensor, y: Tensor) -> Tensor:
+    return torch.stack([y[1], 1000 * (1 - y[0] ** 2) * y[1] - y[0]])
+
+
+def failed(f: Any, y0: Tensor, t1: float, **options: Any) -> proxode.Solution:
+    with torch.no_grad():
+        solution = proxode.solve(f, y0, 0.0, t1, throw=False, **options)
+    assert not solution.status.ok
+    return solution
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("f", "end"), [(ROOT, 2.0), (POWER, 0.747)], ids=["root", "power"])
+@pytest.mark.parametrize("options", [{"method": "bdf"}, {"method": "bdf2", "step_size": 0.1}], ids=["bdf", "fixed"])
+def test_an_f_without_a_value_just_ahead_is_blamed_and_not_the_inner_solver(
+    options: dict[str, Any], f: Any, end: float, dtype: torch.dtype
+) -> None:
+    solution = failed(f, torch.ones(1, dtype=dtype), 3.0, **options)
+    assert solution.failure is not None and solution.failure.t == pytest.approx(end, abs=0.1)
+    said = "f is nan or infinite for states near this one, in 1 of 1 components, first in number 0, at t = "
+    assert said in solution.message and "look at f near there (a root" in solution.message
+    assert "look at `inner`" not in solution.message and "newton_krylov" not in solution.message
+    assert "newton_krylov" not in solution.summary()
+
+
+def test_numbers_that_overflow_far_off_are_not_called_near() -> None:
+    """Steps of the wrong length lead `gd` off, until f overflows."""
+    y0, options = torch.ones(2, dtype=torch.float64), {"inner": "gd", "inner_lr": 50.0}
+    solution = failed(lambda t, y: -torch.exp(y), y0, 1.0, method="backward_euler", step_size=0.5, **options)
+    assert solution.status is Status.INNER_NON_FINITE
+    assert "near this one" not in solution.message and "lower `inner_lr`" in solution.message
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+    def forward(self, t: Tensor, y: Tensor) -> Tensor:
+        out: Tensor = self.net(y)
+        return out
+
+
+STEPS: dict[str, dict[str, Any]] = {
+    "auto": {}, "bdf": {"method": "bdf"}, "rk4": {"method": "rk4", "step_size": 0.1},
+    "bdf2": {"method": "bdf2", "step_size": 0.1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", STEPS.values(), ids=STEPS)
+def test_a_parameter_that_is_nan_is_named_and_else_thought_of(options: dict[str, Any]) -> None:
+    f = Net()
+    with torch.no_grad():
+        f.net[2].weight[0, 0] = torch.nan  # type: ignore[index]
+    solution = failed(f, torch.ones(4), 1.0, **options)
+    assert "the parameter 'net.2.weight' of f holds nan" in solution.message and "optimiser" in solution.message
+    hidden = failed(lambda t, y: f(t, y), torch.ones(4), 1.0, **options)
+    assert "its parameters: a loss that overflowed before" in hidden.message
+
+
+@pytest.mark.parametrize(
+    ("inner", "never", "others"),
+    [
+        ("auto", "newton", ""),
+        ("newton", "newton", ""),
+        ("newton_krylov", "choose 'newton_krylov", "choose 'newton' for small states"),
+        ("anderson", "choose 'anderson", "choose 'newton_krylov' ('newton' for small states)"),
+    ],
+)
+def test_fixed_steps_that_are_too_long_are_told_to_adapt_and_not_to_do_the_same(
+    inner: str, never: str, others: str
+) -> None:
+    y0 = torch.tensor([2.0, 0.0])
+    solution = failed(van_der_pol, y0, 2000.0, method="bdf2", step_size=50.0, inner=inner)
+    advice = solution.message.split("What to try: ")[1]
+    assert advice.startswith("take smaller steps, or leave out `step_size`: steps then adapt")
+    assert never not in advice and others in advice
+
+
+@pytest.mark.parametrize("inner", ["newton", "gd"])
+def test_a_least_step_that_forbids_a_shorter_one_is_what_to_lower(inner: str) -> None:
+    solution = failed(van_der_pol, torch.tensor([2.0, 0.0]), 2000.0, method="bdf", min_step=20.0, inner=inner)
+    assert solution.status is Status.INNER_MAX_ITERATIONS
+    assert "What to try: lower `min_step`" in solution.message and "inner_max_iters" not in solution.message
+
+
+# What is refused at the door
+
+
+KUTTA3: dict[str, Any] = {
+    "name": "kutta3", "order": 3, "c": (0.0, 0.5, 1.0), "a": ((), (0.5,), (-1.0, 2.0)), "b": (1 / 6, 2 / 3, 1 / 6),
+}  # fmt: skip
+
+
+def test_a_tableau_without_an_error_estimate_is_called_by_its_name() -> None:
+    kutta3 = ExplicitRungeKutta(ExplicitTableau(**KUTTA3))
+    with pytest.raises(ValueError, match=r"^method 'kutta3' takes fixed steps \(its tableau has no `b_error`\)"):
+        proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, method=kutta3)
+    with pytest.raises(ValueError, match=r"^method 'kutta3' takes fixed steps: give"):
+        proxode.odeint_dense(ROOT, torch.ones(1), 0.0, 1.0, method=kutta3)
+    with pytest.raises(ValueError, match=r"^method 'rk4' takes fixed steps: give"):
+        proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, method="rk4")
+
+
+def test_one_without_a_continuous_extension_says_what_else_there_is() -> None:
+    kutta3, inside = ExplicitRungeKutta(ExplicitTableau(**KUTTA3)), torch.tensor([0.0, 0.5, 1.0])
+    with pytest.raises(ValueError, match=r"give `dense=` in its tableau or interp='cubic', or choose output times at"):
+        proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, method=kutta3, step_size=0.3, save_at=inside)
+    cubic = proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, method=kutta3, step_size=0.3, save_at=inside, interp="cubic")
+    assert cubic.ys[1] == pytest.approx(0.75**2, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("adjoint", "take 'continuous' in its place"),
+        ("Implicit", "did you mean 'implicit'"),
+        ("checkpoints", "did you mean 'checkpoint'"),
+    ],
+)
+def test_a_gradient_of_another_name_is_told_what_it_may_be(name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=meant):
+        proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, gradient=name)

@@ -1,0 +1,82 @@
+"""An explosion that nears the largest number of its dtype ends the solve, and what only looks like one does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import proxode
+from proxode import Status
+from proxode.standstill import AGAIN, Standstill
+
+Field = Callable[[Tensor, Tensor], Tensor]
+
+
+def explodes(t: Tensor, y: Tensor) -> Tensor:
+    return 50 * y
+
+
+def solved(f: Field, y0: Tensor, t1: float = 5.0, **options: Any) -> proxode.Solution:
+    with torch.no_grad():
+        return proxode.solve(f, y0, 0.0, t1, throw=False, max_steps=3_000, **options)
+
+
+@pytest.mark.parametrize("method", ["auto", "dopri5", "bosh3", "dopri8", "bdf"])
+def test_a_float32_that_explodes_ends_the_solve_soon(method: str) -> None:
+    solution = solved(explodes, torch.ones(2), method=method)
+    assert solution.status in (Status.NON_FINITE, Status.STEP_UNDERFLOW)
+    assert solution.stats.nfe_forward < 3_000
+    assert "largest |y| 6.8" in solution.message and "e+36 from 1: the solution may grow" in solution.message
+    assert "float32 ends at 3.4e+38" in solution.message and "What to try: see whether" in solution.message
+    assert 1.69 < solution.failure.t < 1.7  # type: ignore[union-attr]
+
+
+def test_the_door_of_torchdiffeq_has_no_limit_of_steps_and_ends_too() -> None:
+    with proxode.record() as stats, pytest.raises(proxode.SolverError, match="grow without bound"):
+        proxode.odeint(explodes, torch.ones(2), torch.linspace(0, 5, 6))
+    assert stats.nfe_forward < 3_000
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_so_does_one_of_half_precision(dtype: torch.dtype) -> None:
+    solution = solved(explodes, torch.ones(2, dtype=dtype), method="dopri5", rtol=5e-2, atol=1e-2)
+    assert solution.status is Status.NON_FINITE and solution.stats.nfe_forward < 3_000
+
+
+def test_parts_that_go_on_do_not_hide_it_nor_does_an_early_end() -> None:
+    def driven(t: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([50 * y[0], torch.ones_like(y[1]), torch.zeros_like(y[2])])
+
+    for f, y0 in ((driven, torch.tensor([1.0, 0.0, 0.0])), (explodes, torch.full((2,), 6.5e36))):
+        solution = solved(f, y0, method="dopri5")
+        assert solution.status is Status.NON_FINITE and solution.stats.nfe_forward < 3_000
+
+
+HONEST: dict[str, tuple[Field, float, torch.dtype]] = {
+    "a singularity that is passed": (lambda t, y: 1 / (t - 1).abs().sqrt() - y, 1.0, torch.float32),
+    "jumps": (lambda t, y: torch.sign(torch.sin(7 * t)) - y, 1.0, torch.float32),
+    "a state that stays inside of its domain": (lambda t, y: y * torch.log(y), 0.5, torch.float32),
+    "a stiff transient": (lambda t, y: -1e4 * (y - torch.cos(t)) ** 3, 100.0, torch.float32),
+    "a steep one": (lambda t, y: -torch.exp(y), 30.0, torch.float32),
+    "float16 near its end": (lambda t, y: -(y**3), 40.0, torch.float16),
+    "float16 with refused steps": (lambda t, y: y * torch.log(y), 0.5, torch.float16),
+}
+
+
+@pytest.mark.parametrize(("f", "start", "dtype"), HONEST.values(), ids=HONEST)
+def test_an_honest_problem_comes_through(f: Field, start: float, dtype: torch.dtype) -> None:
+    tol = 1e-2 if dtype == torch.float16 else 1e-5
+    solution = solved(f, torch.full((2,), start, dtype=dtype), t1=4.0, method="dopri5", rtol=tol, atol=tol)
+    assert solution.status.ok
+
+
+def test_a_step_as_long_as_that_which_was_refused_says_that_the_obstacle_was_passed() -> None:
+    standstill = Standstill(times=AGAIN - 1, longest=1e-8)
+    standstill.accepted(1e-9)
+    assert standstill.times == AGAIN - 1
+    standstill.accepted(1e-8)
+    assert standstill.times == 0
