@@ -51,8 +51,8 @@ def test_the_numbers_behind_the_advice_are_made_part_by_part(tmp_path: Path) -> 
 
 @linux
 def test_checkpoint_holds_less_than_implicit_on_a_grid() -> None:
-    implicit, checkpoint = (advice_memory.run(gradient, 200, 3_000)["states"] for gradient in ("implicit", "checkpoint"))
-    assert checkpoint < 0.6 * implicit
+    states = {name: advice_memory.run(name, 200, 3_000)["states"] for name in ("implicit", "checkpoint")}
+    assert states["checkpoint"] < 0.6 * states["implicit"]
 
 
 # GRAND
