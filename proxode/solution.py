@@ -206,7 +206,8 @@ class Solution:
         return summarise(self)
 
     def plot(self, path: Any = None, axes: Any = None) -> Any:
-        """Draw the state over time and the steps that were taken, with matplotlib.
+        """Draw the state over time and the steps that were taken, with matplotlib. A state that becomes ten thousand
+        times as large as it was at first is drawn on a symmetric logarithmic scale.
 
         Args:
             path: a file to write the figure to, by its suffix (png, pdf, svg).

@@ -28,6 +28,7 @@ EVENTS = (GREY, "#996633", "black")  # a colour for each, in turn
 DASHES: tuple[Any, ...] = ("--", (0, (6, 2, 1, 2)), ":")
 _SPARSE = "\nstates known at {} times only: give {}save_at, or dense=True"  # what a line between them would hide
 LARGE = 1e3  # times the usual size: what a state that grows without bound is, before it fails
+HUGE = 1e4  # and what no other state can be drawn beside
 
 
 class Curve(NamedTuple):
@@ -95,7 +96,8 @@ def _draw_state(panel: Any, solution: Solved, tried: Columns) -> None:
                    label=curve.name, **({"marker": marker} | face))  # fmt: skip
     if solution.samples is None and is_logarithmic(solution.stats.steps, tried):
         panel.set_xscale("log")
-    if solution.failure is not None and (usual := _usual(curves)):
+    usual = _usual(curves, LARGE if solution.failure is not None else HUGE)
+    if usual is not None:
         panel.set_yscale("symlog", linthresh=usual)
     few = _SPARSE.format(len(times), "more times to " if len(times) > 2 else "") if sparse else ""
     dress(panel, _title(solution) + few, "t", note, log="")
@@ -139,12 +141,12 @@ def curves_of(parts: Sequence[Tensor]) -> tuple[list[Curve], str]:
     return curves, note
 
 
-def _usual(curves: Sequence[Curve]) -> float | None:
+def _usual(curves: Sequence[Curve], beyond: float) -> float | None:
     """The usual size of what is drawn, where some of it is beyond all measure."""
     sizes = torch.cat([curve.values for curve in curves]).abs()
     sizes = sizes[torch.isfinite(sizes) & (sizes > 0.0)]
     first = float(sizes[: max(1, len(sizes) // 10)].median()) if len(sizes) else 0.0
-    return first if first and float(sizes.max()) > LARGE * first else None
+    return first if first and float(sizes.max()) > beyond * first else None
 
 
 def _wide(parts: Sequence[Tensor]) -> torch.dtype:

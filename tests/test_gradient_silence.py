@@ -125,3 +125,19 @@ def test_store_graph_that_is_not_wanted_goes_with_every_gradient() -> None:
         proxode.odeint(lambda t, y: -y, torch.ones(3), T.float(), method="rk4", options=options)
     with pytest.raises(ValueError, match="store_graph"):
         proxode.odeint(lambda t, y: -y, torch.ones(3), T.float(), options={"gradient": "direct", "store_graph": True})
+
+
+def test_a_parameter_that_was_replaced_is_told_as_a_change() -> None:
+    class Decay(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.k = torch.nn.Parameter(torch.tensor([1.0, 500.0]))
+
+        def forward(self, t: Tensor, y: Tensor) -> Tensor:
+            return -self.k * y * y
+
+    f = Decay()
+    y = proxode.odeint(f, torch.ones(2), torch.tensor([0.0, 1.0]), rtol=1e-4, atol=1e-5, method="bdf")
+    f.k = torch.nn.Parameter(1.1 * f.k.detach())
+    with pytest.raises(RuntimeError, match="func gave another value in backward"):
+        y[-1].sum().backward()

@@ -128,3 +128,10 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
         proxode.solve(van_der_pol, Y0, 0.0, 0.1).plot()
+
+
+def test_a_state_of_many_sizes_is_drawn_by_their_logarithms() -> None:
+    for rate, scale in ((12.0, "symlog"), (5.0, "linear")):
+        y0 = torch.tensor([1.0], dtype=D)
+        panel = proxode.solve(lambda t, y, rate=rate: rate * y, y0, 0.0, 1.0, dense=True).plot().axes[0]
+        assert panel.get_yscale() == scale

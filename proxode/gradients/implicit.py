@@ -185,8 +185,8 @@ class EquationMove:
         inner = inputs[len(inputs) - len(self.captured.inner) :]
         with self.captured._replace(given=inner).substituted() as made:
             value = self.f.graph(t, z)
+        self._check_same(z, value)  # first: what was replaced is not known, and its value says so better
         check_known([value], (z, *inputs), made, self.user_t)
-        self._check_same(z, value)
         return gamma.to(value.dtype) * value if isinstance(gamma, Tensor) else gamma * value
 
     def _check_same(self, z: Tensor, value: Tensor) -> None:
