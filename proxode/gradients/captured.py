@@ -206,7 +206,7 @@ def check_known(values: Iterable[Tensor], known: Iterable[Tensor], made: Made, t
         if id(leaf) not in names:
             raise UnknownTensor(
                 f"func used a tensor of shape {tuple(leaf.shape)} at t = {t:.6g} that wants a gradient and that it did "
-                "not use where the solve began, so its gradient would be lost. If it has replaced another one since, keep "
+                "not use where the solve began, so its gradient would be lost. If it has replaced another since, keep "
                 "that until backward is done; else make it a parameter of func (an nn.Module), or solve with "
                 "gradient='implicit' and store_graph=True"
             )
