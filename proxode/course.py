@@ -77,11 +77,12 @@ class Course:
             recording = torch.is_grad_enabled()
             if recording:
                 self._link()
-            standing, memory = walk.standing(), f.memory
+            standing, counted, memory = walk.standing(), walk.counted(), f.memory
             try:
                 step = walk.step(until)
-            except BaseException:  # an error of func, Ctrl-C: as if the step had not been tried
+            except BaseException:  # an error of func, Ctrl-C: as if it had not been tried, but for evaluations
                 walk.stand(standing)
+                walk.uncount(counted)
                 f.recall(memory)
                 raise
             if isinstance(step, Failure):

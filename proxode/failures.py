@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from .methods.base import Method, Step
 from .norms import all_finite, largest
@@ -22,6 +23,7 @@ GROWS = (
     "shorter time, or scale the state"
 )
 NEAR = 10.0  # times the size of the solution: states up to there are near it
+NOT_FINITE = (Status.NON_FINITE, Status.INNER_NON_FINITE, Status.STEP_UNDERFLOW)  # that a bad parameter may explain
 AHEAD = (1e-9, 1e-6, 1e-3)  # of the way: where f is looked at after an underflow
 
 
@@ -145,12 +147,12 @@ def _bad_parameter(problem: Problem) -> str | None:
     """The name of one that is not finite, where f is a module."""
     if problem.f.spread is not None or not isinstance(problem.f.func, torch.nn.Module):
         return None
-    parameters = problem.f.func.named_parameters()
-    return next((name for name, p in parameters if not bool(torch.isfinite(p.detach()).all())), None)
+    trained = ((name, p) for name, p in problem.f.func.named_parameters() if p.requires_grad and not is_lazy(p))
+    return next((name for name, p in trained if not bool(torch.isfinite(p.detach()).all())), None)
 
 
 def _located(status: Status, problem: Problem, t0: Time, t1: Time, detail: str, advice: str = "") -> Failure:
     h = number(t1) - number(t0)
-    if not status.final and (name := _bad_parameter(problem)) is not None:
+    if status in NOT_FINITE and (name := _bad_parameter(problem)) is not None:
         detail, advice = f"{detail}; the parameter {name!r} of f holds nan or infinite values", PARAMETERS
     return Failure(status, problem.f.user_time(t0), problem.stats.n_steps, h, detail, advice)

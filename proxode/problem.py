@@ -175,23 +175,18 @@ def _check_marks(name: str, marks: Any, reverse: bool) -> tuple[float, ...]:
         raise ValueError(f"`{name}` holds nan or infinite values")
     if marks.requires_grad:
         raise ValueError(f"`{name}` must not require a gradient")
-    return _apart(sorted(-mark if reverse else mark for mark in marks.double().tolist()))
-
-
-def _apart(marks: list[float]) -> tuple[float, ...]:
-    """Without those that are others to rounding: no step leads from one to the next."""
-    ulp = torch.finfo(torch.float64).eps * max((abs(mark) for mark in marks), default=0.0)
-    return tuple(b for a, b in zip([-math.inf, *marks], marks, strict=False) if b - a > 8 * ulp)
+    return tuple(sorted(-mark if reverse else mark for mark in marks.double().tolist()))
 
 
 def _at_outputs(marks: tuple[float, ...], ts: tuple[Time, ...]) -> tuple[float, ...]:
-    """The marks, those that nearly are output times moved there (0.3 in float32 is 0.3)."""
+    """The marks, each once; those that nearly are output times moved there (0.3 in float32 is 0.3)."""
     if not marks or len(ts) < 2:
-        return marks
+        return tuple(dict.fromkeys(marks))
     near = SNAP * min(number(b) - number(a) for a, b in itertools.pairwise(ts))
     outputs = [number(t) for t in ts]
     nearest = [min(outputs, key=lambda t, mark=mark: abs(t - mark)) for mark in marks]  # type: ignore[misc]
-    return tuple(t if abs(t - mark) <= near else mark for mark, t in zip(marks, nearest, strict=True))
+    moved = (t if abs(t - mark) <= near else mark for mark, t in zip(marks, nearest, strict=True))
+    return tuple(dict.fromkeys(moved))
 
 
 def _check_tolerance(name: str, tol: Any, structure: Structure, flat: Tensor) -> float | Tensor:

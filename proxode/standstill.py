@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .norms import tolerance_scale
-from .problem import Problem
-from .times import Time, number
+from .norms import anywhere
 
 AGAIN = 8  # times in a row that this may happen
 
@@ -22,32 +20,19 @@ class Standstill:
     stays as it is, to the last bit, and then they need become no shorter. So the length of a step beside the rounding
     of the time, which ends other solves, does not end this one.
 
-    A step counts if it is no more than a rounding (of the state's dtype) of the whole way, would not move the state by
-    more than the tolerance, and has no finite values all the same. A step as long as that which is accepted says that
-    the obstacle was passed.
+    A refusal counts if the state has not moved by a bit since the last one, and the time by no more than a rounding (of
+    the state's dtype) of the whole way, whether short steps were accepted in between or not. What moves, even a little,
+    may come through: a mode that is unstable decays between two refusals.
     """
 
     times: int = 0
-    longest: float = 0.0  # of the steps that count
+    t: float = -math.inf  # of the last refusal
+    y: Tensor | None = None  # and the state
 
-    def refused(self, problem: Problem, t: Time, t1: Time, y: Tensor) -> bool:
+    def refused(self, t: float, y: Tensor, way: float) -> bool:
         """After a step from (t, y) that had no finite values, the first since one was accepted: is this the end?"""
-        h = number(t1) - number(t)
-        way = number(t if problem.endless else problem.ts[-1]) - number(problem.ts[0])
-        if h > torch.finfo(y.dtype).eps * way or not _moves_little(problem, t, y, h):
-            return False
-        self.times += 1
-        self.longest = max(self.longest, h)
+        y = y.detach()
+        near = t - self.t <= torch.finfo(y.dtype).eps * way
+        still = near and self.y is not None and not anywhere(self.y != y)
+        self.times, self.t, self.y = (self.times + 1 if still else 1), t, y
         return self.times >= AGAIN
-
-    def accepted(self, h: float) -> None:
-        if self.times and h >= self.longest:
-            self.times, self.longest = 0, 0.0
-
-
-@torch.no_grad()
-def _moves_little(problem: Problem, t: Time, y: Tensor, h: float) -> bool:
-    move = h * problem.f(number(t), y.detach()).abs()
-    scale = tolerance_scale(problem.rtol, problem.atol, y.detach())
-    size = problem.norm(move / scale.clamp(min=torch.finfo(scale.dtype).tiny))
-    return math.isfinite(float(size.max())) and float(size.max()) <= 1.0

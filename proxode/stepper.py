@@ -20,7 +20,7 @@ from .status import Status
 from .stepper_settings import check_replacement, check_settings, prepare_steps
 from .times import number
 
-FORMAT = 2  # of a saved state
+FORMAT = 3  # of a saved state
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,22 @@ class Steps:
         self.refused_code.append(code)
         self.trim()
 
+    def mark(self) -> tuple[int, ...]:
+        """How far the record has come, to go back there."""
+        return (self.forgotten, *map(len, self._columns()))
+
+    def back_to(self, mark: tuple[int, ...]) -> None:
+        """As if what came after had not been tried."""
+        if mark[0] == self.forgotten:  # else the older half is gone, and places are others
+            for column, length in zip(self._columns(), mark[1:], strict=True):
+                del column[length:]
+
+    def _columns(self) -> tuple[array[Any], ...]:
+        return (
+            self.ends, self.changed_at, self.changed_to, self.begun_at, self.begun_from, self.refused_at,
+            self.refused_h, self.refused_code,
+        )  # fmt: skip
+
     def trim(self) -> None:
         """Forget the older half, if there are too many. Whoever steps without end calls it."""
         if len(self) <= self.limit or not self.ends:

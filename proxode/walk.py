@@ -20,7 +20,7 @@ from .methods.own import check_step
 from .norms import all_finite, tolerance_scale
 from .observers import Attempt
 from .problem import Problem
-from .randomness import drawn
+from .randomness import drawn, has_drawn, is_random
 from .recording import without_graph
 from .solution import Failure
 from .standstill import Standstill
@@ -30,6 +30,8 @@ from .times import Time, number
 
 NEARLY = 1e-9  # part of a step below which the rest of the way to a point of a grid is rounding
 KINDS = 100  # more than there are kinds of steps of one method
+SUSPECT = 16  # rejected steps from where f may be random
+COUNTED = ("n_steps", "n_accepted", "n_rejected")
 STANDING = ("t", "y", "history", "t1", "state", "order")
 
 
@@ -97,6 +99,19 @@ class Walk:
         """All that the next steps depend on, apart from what the vector field has learned."""
         return {name: getattr(self, name) for name in STANDING}
 
+    def counted(self) -> tuple[Any, ...]:
+        """What steps are booked as, to go back there."""
+        stats = self.problem.stats
+        return *(getattr(stats, name) for name in COUNTED), len(stats.switches), self.kind, self.steps.mark()
+
+    def uncount(self, counted: tuple[Any, ...]) -> None:
+        """As if no step had been tried since."""
+        stats, (*counts, switches, self.kind, mark) = self.problem.stats, counted
+        for name, count in zip(COUNTED, counts, strict=True):
+            setattr(stats, name, count)
+        del stats.switches[switches:]
+        self.steps.back_to(mark)
+
     def resume(self, standing: dict[str, Any]) -> None:
         """Go on where another walk stood, instead of beginning."""
         self.stand(standing)
@@ -136,6 +151,7 @@ class Walk:
                 self.history = method.with_order(self.history, self.order)
             problem.notify("callback_step", t, y, t1)
             stats.n_steps += 1
+            iterations = stats.n_inner
             step = method.step(problem.f, t, t1, self.history, self.solve, side=_side(problem, t, t1))
             if self.own:
                 check_step(method, step, t1, y, adaptive=isinstance(controller, Adaptive))
@@ -157,18 +173,32 @@ class Walk:
             if problem.observers:
                 self._tell(t, t1, step, outcome, accepted=False)
             problem.notify("callback_reject_step", t, y, t1)
+            if stats.n_inner > iterations and self._is_noise():
+                return stopped(Status.RANDOM, problem, method, t, t1, y, self.max_steps)
             if number(self.t1) >= number(t1):  # held at the least step that the user allows
                 return step_failure(problem, method, t, t1, y, step, held=True)
-            if not again and _is_not_finite(step, outcome) and self.standstill.refused(problem, t, t1, y):
+            if not again and _is_not_finite(step, outcome) and self.standstill.refused(number(t), y, self._way()):
                 return standing_still(problem, method, t, t1, y)
             self.history = step.retry or self.history
             del step  # its states are not to be held during the next
+
+    def _way(self) -> float:
+        """The length of the interval; without an end what was gone of it."""
+        problem = self.problem
+        return number(self.t if problem.endless else problem.ts[-1]) - number(problem.ts[0])
+
+    def _is_noise(self) -> bool:
+        """Whether f is random, asked at the 16th, 32nd, 64th ... rejected step if random numbers were drawn: equations
+        of short steps close all the same, and noise looks like error."""
+        f, count = self.problem.f, self.problem.stats.n_rejected
+        if count < SUSPECT or count & (count - 1) or not has_drawn(f.drawn, self.y.device):
+            return False
+        return is_random(f, number(self.t), self.y)
 
     def _accept(self, t1: Time, step: Step) -> None:
         problem = self.problem
         stats, end = problem.stats, number(t1)
         stats.n_accepted += 1
-        self.standstill.accepted(end - number(self.t))
         self.ends.append(end)
         if step.order is not self.kind:  # small integers are always the same ones
             self.kind = step.order

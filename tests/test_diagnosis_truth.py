@@ -285,8 +285,29 @@ def test_a_change_that_was_given_is_not_told_again_and_times_are_told_in_full() 
 
 
 def test_the_same_jump_twice_is_one() -> None:
-    marks = torch.tensor([1.0, 1.0, 1.0 + 1e-16, 2.0], dtype=torch.float64)
+    marks = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
     for method in ("auto", "bdf", "dopri5"):
         solution = proxode.solve(lambda t, y: -y + (t > 1) * 1.0, torch.ones(2), 0.0, 3.0, jump_t=marks, method=method)
         assert solution.status.ok
         assert solution.ys[-1].tolist() == pytest.approx([1 + (math.exp(-1) - 1) * math.exp(-2)] * 2, rel=1e-3)
+
+
+def test_marks_that_fall_on_one_output_are_one_and_others_stay_apart() -> None:
+    y0, marks = T(0.0), T(1.0, 1.0 + 5e-7)
+    for method in ("auto", "bdf", "dopri5"):
+        settings = {"save_at": T(0.0, 1.0, 2.0), "jump_t": marks, "method": method}
+        assert proxode.solve(lambda t, y: torch.ones_like(y), y0, 0.0, 2.0, **settings).status.ok
+
+    def spike(t: Tensor, y: Tensor) -> Tensor:
+        return torch.where((t >= 0.5) & (t < 0.5 + 1e-6), 1e6, 0.0) * torch.ones_like(y)
+
+    told = proxode.solve(spike, y0, 0.0, 1.0, jump_t=T(0.5, 0.5 + 1e-6, 1.7e9), method="dopri5")
+    assert float(told.ys[-1]) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_a_pulse_that_was_given_on_both_sides_is_not_told_again() -> None:
+    def pulse(t: Tensor, y: Tensor) -> Tensor:
+        return -y + 50 * torch.exp(-(((t - 3) / 0.02) ** 2))
+
+    given = diagnose(pulse, torch.ones(3, dtype=D), 0.0, 20.0, jump_t=T(2.9, 3.1))
+    assert not any("jump_t" in finding for finding in given.findings)

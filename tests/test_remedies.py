@@ -141,3 +141,29 @@ def test_one_without_a_continuous_extension_says_what_else_there_is() -> None:
 def test_a_gradient_of_another_name_is_told_what_it_may_be(name: str, meant: str) -> None:
     with pytest.raises(ValueError, match=meant):
         proxode.solve(ROOT, torch.ones(1), 0.0, 1.0, gradient=name)
+
+
+def test_a_parameter_that_is_infinite_by_intention_is_not_blamed() -> None:
+    class Masked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mask = torch.nn.Parameter(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), requires_grad=False)
+            self.unused = torch.nn.LazyLinear(2)
+
+        def forward(self, t: Tensor, y: Tensor) -> Tensor:
+            return torch.softmax(self.mask, -1) @ y * 50
+
+    with pytest.raises(proxode.SolverError, match="max_steps") as caught:
+        proxode.solve(Masked(), torch.ones(2), 0.0, 5.0, method="dopri5", max_steps=10)
+    assert "parameter" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_in_a_part_of_the_state_ends_a_solve_that_no_equation_complains_of(seed: int) -> None:
+    mask = (torch.arange(12) < 6).double()
+    torch.manual_seed(seed)
+    solution = proxode.solve(
+        lambda t, u: -u + 0.1 * mask * torch.randn_like(u), torch.linspace(0.1, 1, 12, dtype=torch.float64), 0.0, 1.0,
+        method="bdf", inner="anderson", rtol=1e-6, atol=1e-6, max_steps=3_000, throw=False,
+    )  # fmt: skip
+    assert solution.status is proxode.Status.RANDOM and solution.stats.n_steps < 300

@@ -74,9 +74,26 @@ def test_an_honest_problem_comes_through(f: Field, start: float, dtype: torch.dt
     assert solution.status.ok
 
 
-def test_a_step_as_long_as_that_which_was_refused_says_that_the_obstacle_was_passed() -> None:
-    standstill = Standstill(times=AGAIN - 1, longest=1e-8)
-    standstill.accepted(1e-9)
-    assert standstill.times == AGAIN - 1
-    standstill.accepted(1e-8)
-    assert standstill.times == 0
+def test_a_refusal_counts_where_neither_state_nor_time_have_moved() -> None:
+    y = torch.ones(2)
+    for t, other, ends in ((1.0, y, True), (1.0 + 1e-3, y, False), (1.0, y + 1e-6, False)):
+        standstill = Standstill(times=AGAIN - 1, t=1.0, y=y)
+        assert standstill.refused(t, other, way=10.0) is ends
+
+
+@pytest.mark.parametrize("method", ["dopri5", "tsit5", "bosh3"])
+def test_what_moves_between_refusals_comes_through(method: str) -> None:
+    """An unstable mode with a root overshoots below zero, where f is nan, and decays all the same."""
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([-300 * y[0] * (1 + y[0].sqrt()), 1 - y[1]])
+
+    y0 = torch.tensor([1.0, 0.0], dtype=torch.bfloat16)
+    assert proxode.solve(f, y0, 0.0, 1.0, method=method).status.ok
+
+
+def test_a_burst_at_the_start_of_a_long_way_comes_through() -> None:
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([-torch.where(t < 1e-3, 1e5, 0.0) * y[0] * (1 + y[0].sqrt()), (1 - y[1]) * 1e-3])
+
+    assert proxode.solve(f, torch.tensor([1.0, 0.0]), 0.0, 1000.0, method="dopri5").status.ok

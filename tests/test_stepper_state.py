@@ -241,3 +241,28 @@ def test_a_solve_that_was_interrupted_inside_of_f_goes_on_as_if_it_had_not(metho
             proxode.Stepper(f, y0, 0.0, t1=20.0, method=method).advance(20.0),
         ]
     assert torch.equal(*ends)
+
+
+@pytest.mark.parametrize("method", ["auto", "bdf", "dopri5"])
+def test_a_callback_that_raises_leaves_the_books_as_they_were(method: str) -> None:
+    calls = [0]
+
+    class Watched(torch.nn.Module):
+        def forward(self, t: Tensor, y: Tensor) -> Tensor:
+            return van_der_pol(t, y)
+
+        def callback_accept_step(self, t: Tensor, y: Tensor, dt: Tensor) -> None:
+            calls[0] += 1
+            if calls[0] == 20:
+                raise KeyboardInterrupt
+
+    with torch.no_grad():
+        plain = proxode.Stepper(van_der_pol, Y0, 0.0, t1=20.0, method=method)
+        plain.advance(20.0)
+        stepper = proxode.Stepper(Watched(), Y0, 0.0, t1=20.0, method=method)
+        with pytest.raises(KeyboardInterrupt):
+            stepper.advance(20.0)
+        stepper.advance(20.0)
+    for name in ("n_steps", "n_accepted", "n_rejected", "switches"):
+        assert getattr(stepper.stats, name) == getattr(plain.stats, name), name
+    assert list(stepper.stats.steps) == list(plain.stats.steps)

@@ -30,6 +30,7 @@ COARSER = (1, 4)  # every time, and every fourth: beside what is as long as the 
 ULPS = 4.0  # of the time, below which nothing is told apart
 ROOM = 2**26  # bytes of values that are held between two stops
 LEFT = 0.3  # of a jump, after as many halvings; of what is smooth less is left
+FAR = 20.0  # lengths of a change, from which the times of its beginning and end are taken to be others
 MANY = 12  # jumps that are looked at closely
 HARMLESS = ("dtype", "device", "shape", "ndim", "requires_grad", "dim", "size", "is_floating_point")  # not its value
 
@@ -168,9 +169,12 @@ def _is_short(path: Path, change: Change) -> bool:
 
 
 def _is_given(change: Change, known: Sequence[float]) -> bool:
-    """Whether a time that the user has given lies in it, or about as near as it is long: small steps begin there."""
-    length = abs(change.b - change.a)
-    return any(min(change[:2]) - length <= t <= max(change[:2]) + length for t in known)
+    """Whether a time that the user has given lies in it, or about as near as it is long, or one not far on each side:
+    small steps begin there."""
+    length, low, high = abs(change.b - change.a), min(change[:2]), max(change[:2])
+    before = any(0 <= low - t <= FAR * length for t in known)
+    after = any(0 <= t - high <= FAR * length for t in known)
+    return (before and after) or any(low - length <= t <= high + length for t in known)
 
 
 def _narrowed(f: VectorField, sign: float, a: float, b: float, y: Tensor) -> Change | None:
