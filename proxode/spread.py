@@ -44,9 +44,11 @@ class Spread:
         return spread
 
     @property
-    def place(self) -> int:
-        """Of this process among the others: neighbours on a mesh have even and odd ones."""
-        return sum(dist.get_rank(group) for group in self.groups)
+    def halves(self) -> Iterator[bool]:
+        """In which half of the processes this one is, for so many ways to halve them that any two are once apart."""
+        for group in self.groups:
+            for bit in range((dist.get_world_size(group) - 1).bit_length()):
+                yield bool(dist.get_rank(group) >> bit & 1)
 
     def total(self, x: Tensor) -> Tensor:
         return self._reduced(x, dist.ReduceOp.SUM)

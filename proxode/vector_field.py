@@ -151,10 +151,7 @@ class VectorField(Function):
         """(f(y + e v) - f(y)) / e, with e for half the digits (Brown & Saad 1990), or a part of that."""
         if f0 is None:
             f0 = self(t, y)
-        size = rms_norm(v)
-        if not bool((size > 0).all()):
-            size = torch.where(size > 0, size, torch.ones_like(size))
-        e = part * torch.finfo(y.dtype).eps ** 0.5 * (1.0 + rms_norm(y)) / size
+        e = part * step_along(y, v)
         with torch.no_grad():
             return (self.evaluate(t, (y + e * v).detach()).detach() - f0) / e
 
@@ -272,3 +269,11 @@ class VectorField(Function):
 def _gained(product: Tensor, v: Tensor) -> float:
     """|J v| / |v|, of a batch the largest."""
     return float((dot(product, product) / dot(v, v)).max().sqrt())
+
+
+def step_along(y: Tensor, v: Tensor) -> Tensor:
+    """e for half the digits of y + e v."""
+    size = rms_norm(v)
+    if not bool((size > 0).all()):
+        size = torch.where(size > 0, size, torch.ones_like(size))
+    return torch.finfo(y.dtype).eps ** 0.5 * (1.0 + rms_norm(y)) / size

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import proxode
@@ -332,6 +333,188 @@ def halos() -> dict[str, Any]:
                 float((y - expected).detach().abs().max()), float((tangent - expected).abs().max()),
                 float((products[0] - products[1]).abs() / products[0].abs()),
             ]  # fmt: skip
+    return found
+
+
+# Exchanges in f: with one row of each neighbour around this process's own, zeros beyond the ends
+
+
+def around(x: Tensor, edges: Any) -> Tensor:
+    """Of the first and the last row of every process."""
+    none, last = torch.zeros_like(x[:1]), dist.get_world_size() - 1
+    above = edges[rank() - 1][1:] if rank() > 0 else none
+    below = edges[rank() + 1][:1] if rank() < last else none
+    return torch.cat([above, x, below])
+
+
+def edges_of(x: Tensor) -> Tensor:
+    return torch.stack([x[0], x[-1]])
+
+
+def gathered(x: Tensor) -> Tensor:
+    """Wrong: autograd does not know what others have sent."""
+    parts = [torch.empty_like(edges_of(x)) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, edges_of(x).detach())
+    parts[rank()] = edges_of(x)
+    return around(x, parts)
+
+
+def sent(x: Tensor) -> Tensor:
+    """Wrong likewise."""
+    edges = torch.zeros(dist.get_world_size(), 2, dtype=x.dtype)
+    own = edges_of(x).detach()
+    beside = [other for other in (rank() - 1, rank() + 1) if 0 <= other < dist.get_world_size()]
+    operations = [dist.P2POp(dist.isend, own, other) for other in beside]
+    operations += [dist.P2POp(dist.irecv, edges[other], other) for other in beside]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    return around(x, edges)
+
+
+def half_sent(x: Tensor) -> Tensor:
+    """Wrong in one direction only."""
+    rows = halo(x)
+    return torch.cat([rows[:-1], rows[-1:].detach()])
+
+
+def gathered_whole(x: Tensor) -> Tensor:
+    """Wrong: every process takes of the gradient of the whole what its own use of it gave."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    total = torch.tensor(len(x))
+    dist.all_reduce(total)
+    whole = DTensor.from_local(x, mesh, [Shard(0)], shape=(int(total),), stride=(1,)).full_tensor()
+    first = 0 if rank() == 0 else int(total) - len(x)
+    return nn.functional.pad(whole, (1, 1))[first : first + len(x) + 2]
+
+
+def redistributed(x: Tensor) -> Tensor:
+    """Right: the same rows, but their gradients are summed."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    edges = DTensor.from_local(edges_of(x)[None], mesh, [Shard(0)]).redistribute(placements=[Replicate()])
+    return around(x, edges.to_local(grad_placements=[Partial()]))
+
+
+RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
+    "halo": halo, "all_gather": lambda x: around(x, differentiable.all_gather(edges_of(x))), "DTensor": redistributed,
+}  # fmt: skip
+WRONG = {"all_gather": gathered, "isend": sent, "one way": half_sent, "full_tensor": gathered_whole}
+
+
+def along(rows: Tensor) -> Tensor:
+    return rows[2:] - 2 * rows[1:-1] + rows[:-2]
+
+
+def mean_of_all(x: Tensor, summed: Callable[[Tensor], Tensor]) -> Tensor:
+    return summed(x.sum()) / summed(torch.ones_like(x).sum())
+
+
+def sum_of_own(x: Tensor) -> Tensor:
+    """Wrong: of what the sum is made of, autograd knows this process's part."""
+    total = x.detach().clone()
+    dist.all_reduce(total)
+    return total + x - x.detach()
+
+
+def flows(rows: Callable[[Tensor], Tensor]) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """Of t and x: linear, stiff, with corners (at which states begin), and with what is not linear in what is sent."""
+    return {
+        "mild": lambda t, x: along(rows(x)), "stiff": lambda t, x: 1e6 * along(rows(x)),
+        "stiff cells": lambda t, x: along(rows(x)) - 1e4 * x**3,
+        "upwind": lambda t, x: torch.relu(x) * (rows(x)[:-2] - x) + rows(x)[2:].abs() - x,
+        "porous": lambda t, x: 1e3 * along(rows(x).abs() ** 3),
+        "roots": lambda t, x: rows(x)[2:].clamp(min=0).sqrt() - x,
+    }  # fmt: skip
+
+
+def means(right: bool) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """A sum over all beside a stiff part: a part of each process, or right exchanges with neighbours."""
+    summed = differentiable.all_reduce if right else sum_of_own
+    return {
+        "cells": lambda t, x: mean_of_all(x, summed) - x - 100.0 * x**3,
+        "neighbours": lambda t, x: mean_of_all(x, summed) - x + 1e4 * along(halo(x)),
+    }
+
+
+def is_refused(f: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> bool:
+    """With a parameter that wants a gradient."""
+    k = torch.tensor(1.0, dtype=x.dtype, requires_grad=True)
+    try:
+        proxode.solve(
+            lambda t, x: k * f(t, x), x, 0.0, 1e-9, method="euler", step_size=1e-9, group=dist.group.WORLD
+        )
+    except RuntimeError as error:
+        if "the backward of func is not the transpose of its forward" not in str(error):
+            raise
+        return True
+    return False
+
+
+def own_rows(whole: Tensor) -> Tensor:
+    return whole.tensor_split(dist.get_world_size())[rank()].clone()
+
+
+@case
+def wrong_exchanges() -> dict[str, list[Any]]:
+    """Sizes at which they are not refused; for two processes."""
+    found: dict[str, list[Any]] = {}
+    for name, rows in WRONG.items():
+        fields = flows(rows)
+        sizes = [*range(2, 42, 1 if name == "all_gather" else 3), 72, 74, 400, 10_000]
+        found[name] = [n for n in sizes if not is_refused(fields["mild"], own_rows(torch.arange(n).double().sin()))]
+        for flow in ("stiff", "stiff cells"):
+            for dtype in (torch.float64, torch.float32):
+                starts = {n: own_rows(torch.arange(n).sin().to(dtype)) for n in (2, 18, 40, 400)}
+                found[f"{name} {flow} {dtype}"] = [n for n, x in starts.items() if not is_refused(fields[flow], x)]
+    for name, f in means(right=False).items():
+        starts = {n: own_rows(torch.arange(n).double().sin()) for n in (4, 18, 40, 400, 10_000)}
+        found[f"mean beside {name}"] = [n for n, x in starts.items() if not is_refused(f, x)]
+    return found
+
+
+@case
+def right_exchanges() -> dict[str, list[Any]]:
+    """Sizes at which they are refused; for two processes."""
+    found: dict[str, list[Any]] = {}
+    fields = {f"halo {flow}": f for flow, f in flows(halo).items()}
+    fields |= {f"{name} upwind": flows(rows)["upwind"] for name, rows in RIGHT.items() if name != "halo"}
+    for name, f in {**fields, **{f"mean {name}": f for name, f in means(right=True).items()}}.items():
+        for dtype in (torch.float64, torch.float32):
+            for n in (2, 3, 18, 401):
+                waves, zeros = own_rows(torch.arange(n).sin().to(dtype)), own_rows(torch.zeros(n, dtype=dtype))
+                small, far = 1e-6 * waves, 1e3 + waves
+                states = {"waves": waves, "zeros": zeros, "small": small, "far": far}
+                found.setdefault(name, []).extend([n, str(dtype), at] for at, x in states.items() if is_refused(f, x))
+    return found
+
+
+@case
+def losses() -> dict[str, float]:
+    """How far the gradients of docs/distributed.md's losses of a divided state are from those of one process."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    options = {"method": "bdf2", "step_size": 0.02, "inner": "anderson", "gradient": EXACT["implicit"], "rtol": 1e-9}
+
+    def gradients(func: Any, y0: Any, k: Tensor, loss: Callable[[Any], Any]) -> list[Tensor]:
+        loss(proxode.solve(func, y0, 0.0, 0.1, **options).ys[-1]).backward()
+        sum_gradients([k], mesh)
+        return [y0.grad.full_tensor() if isinstance(y0.grad, DTensor) else y0.grad, k.grad]
+
+    def copied() -> Tensor:
+        return torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
+
+    k = copied()
+    y0 = start(9).requires_grad_()
+    proxode.solve(heat_alone(k), y0, 0.0, 0.1, **options).ys[-1].square().sum().backward()
+    found = {}
+    ways: dict[str, Callable[[Any], Any]] = {
+        "share": lambda y: y.to_local().square().sum(), "DTensor": lambda y: y.square().sum(),
+        "whole": lambda y: y.full_tensor().square().sum(),
+        "times": lambda y: differentiable.all_reduce(y.to_local().square().sum()),
+    }  # fmt: skip
+    for name, loss in ways.items():
+        own, divided_y0 = copied(), distribute_tensor(start(9), mesh, [Shard(0)]).requires_grad_()
+        of_y0, of_k = gradients(heat(mesh, own), divided_y0, own, loss)
+        number = dist.get_world_size() if name == "times" else 1
+        found[name] = max(off(of_y0, number * y0.grad), off(of_k, number * k.grad))
     return found
 
 

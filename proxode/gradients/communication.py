@@ -5,18 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..norms import all_finite, dot, two_norm
+from ..norms import dot, largest
 from ..problem import Problem
-from ..rough import rough_signs
+from ..rough import rough_sizes
 from ..spread import Spread
 from ..times import number
-from ..vector_field import VectorField
+from ..vector_field import VectorField, step_along
 from .captured import captured_by, pull
 
-AGREEMENT = 0.02  # relative, between a product from the left and one from the right
-RELIABLE = 0.1  # of that: agreement of two differences, without which they say nothing
-SHORTER = 0.1  # the second of them
-TINY = 1e-30
+AGREEMENT = 0.01  # relative, between a product from the left and one from the right
+RELIABLE = 0.1  # relative, between two differences: if they are further apart they say nothing
+# Pairs of steps, in those of `difference`: one to each side, since at a corner of f they differ. All of these witnesses
+# must agree before func is refused: rounding, or a bend of f, may make two differences alike by chance, but not always.
+WITNESSES = ((16.0, -4.0), (8.0, -16.0), (32.0, -4.0), (16.0, -16.0))
+LONGER = (1.0, 16.0)  # where rounding hides all, as beside a stiff part in single precision
 
 
 def check_transposed(problem: Problem) -> None:
@@ -27,8 +29,7 @@ def check_transposed(problem: Problem) -> None:
     if f.spread is None or not torch.is_grad_enabled():
         return
     _check_same_tensors(f, f.spread, number(problem.ts[0]), problem.y0)
-    wrong = [_is_wrong(f, f.spread, number(t), y) for t in (problem.ts[0], problem.ts[-1])]
-    if any(wrong):
+    if any(_is_wrong(f, f.spread, number(t), y, end) for end, t in enumerate((problem.ts[0], problem.ts[-1]))):
         raise RuntimeError(
             "the backward of func is not the transpose of its forward over all processes, so gradients would be "
             "wrong: use collectives that autograd knows (proxode.distributed.halo, torch.distributed.nn.functional, "
@@ -47,31 +48,64 @@ def _check_same_tensors(f: VectorField, spread: Spread, t: float, y0: Tensor) ->
         )
 
 
-def _is_wrong(f: VectorField, spread: Spread, t: float, y: Tensor) -> bool:
-    """Is `<u, J v> = <J^T u, v>` wrong? For directions over all processes; then for v in every other process and u in
-    the ones between, where only what they exchange counts: a stiff part of each would hide it."""
+def _is_wrong(f: VectorField, spread: Spread, t: float, y: Tensor, end: int) -> bool:
+    """Is `<u, J v> = <J^T u, v>` wrong? For directions over all processes; then for v in one half of them and u in the
+    other, where only what they exchange counts: a stiff part of each would hide it."""
     with torch.enable_grad():
         here = y.clone().requires_grad_()
         value = f.graph(t, here)
-    even = float(spread.place % 2 == 0)
-    return any(_differ(f, t, here, value, *sides) for sides in ((1.0, 1.0), (even, 1.0 - even), (1.0 - even, even)))
+    sides = [(1.0, 1.0)]
+    for half in map(float, spread.halves):
+        sides += [(half, 1.0 - half), (1.0 - half, half)]
+    witnesses = range(len(WITNESSES) * end, len(WITNESSES) * (end + 1))  # others at the other end
+    return any(all(_differ(f, t, here, value, witness, *side) for witness in witnesses) for side in sides)
 
 
-def _differ(f: VectorField, t: float, here: Tensor, value: Tensor, left: float, right: float) -> bool:
-    """With u in the processes where `left` is one, and v where `right` is. Directions are smooth and rough (a sum over
-    all does not see signs), and u is near J v too: of two that have nothing in common products are small."""
+def _differ(f: VectorField, t: float, here: Tensor, value: Tensor, witness: int, left: float, right: float) -> bool:
+    """With u in the processes where `left` is one, and v where `right` is. No component of v is zero, and none is
+    negative, since a state may have to be positive."""
     y = here.detach()
-    w, v = left * (rough_signs(y, 11) + 1.0), right * (rough_signs(y, 12) + 1.0)
-    differences = (f.difference(t, y, v, value.detach(), part=part) for part in (1.0, SHORTER))
-    pushed, shorter = (left * difference for difference in differences)
-    f.stats.count("n_jvp", 2)
+    v, rough = right * rough_sizes(y, 2 * witness), rough_sizes(y, 2 * witness + 1).double()
+    steps = WITNESSES[witness % len(WITNESSES)]
+    for longer in LONGER:
+        pushed, off = _pushed(f, t, y, v, value.detach(), [longer * step for step in steps])
+        pushed, off = left * pushed, left * off
+        size = largest(pushed)
+        if size == 0:
+            return False
+        u, doubt = _weights(pushed / size, off / size, rough)
+        if doubt < torch.inf:
+            break
+    else:
+        return False
     f.stats.count("n_vjp")
-    length = two_norm(pushed)
-    u = pushed + length / two_norm(w).clamp(min=TINY) * w
-    found = pull(value, (here,), u)[0] if value.requires_grad else None
+    found = pull(value, (here,), u.to(y))[0] if value.requires_grad else None
     pulled = torch.zeros_like(y) if found is None else found
-    if not all_finite(torch.cat([value.detach(), pulled, pushed, shorter])):
-        return False  # which the solve will say
-    size = two_norm(u) * length
-    steady = (dot(u, pushed) - dot(u, shorter)).abs() <= RELIABLE * AGREEMENT * size
-    return bool(steady) and not bool((dot(u, pushed) - dot(pulled, v)).abs() <= AGREEMENT * size)
+    gap = dot(u, pushed / size) - dot(pulled.double(), v.double()) / size
+    return bool(torch.isfinite(gap) & (gap.abs() > AGREEMENT + 2.0 * doubt))
+
+
+def _pushed(f: VectorField, t: float, y: Tensor, v: Tensor, f0: Tensor, steps: list[float]) -> tuple[Tensor, Tensor]:
+    """J v by a difference, and how far it may be wrong: how far another one is from it, and what the last digit of f is
+    in it. Both are zero where they are not finite, which others say."""
+    f.stats.count("n_jvp", 2)
+    one, other = (f.difference(t, y, v, f0, part=step).double() for step in steps)
+    digit = torch.finfo(y.dtype).eps * f0.double().abs() / (steps[0] * step_along(y, v).double())
+    known = torch.isfinite(one) & torch.isfinite(other)
+    return one.where(known, 0.0), ((one - other).abs() + digit).where(known, 0.0)
+
+
+def _weights(pushed: Tensor, off: Tensor, rough: Tensor) -> tuple[Tensor, float]:
+    """u with `<u, pushed> = 1`, and how far that may be wrong, `off` being how far each component may be; infinite if
+    nothing can be said. Components have no weight against their sign, so that they cannot cancel. They count by
+    size, and, if rounding does not forbid it, each like another too: what is strong cannot hide what is weak. Where a
+    difference says little there is no weight at all, but it is asked of all together: by chance a few always agree."""
+    steady, tiny = off <= RELIABLE * pushed.abs(), torch.finfo(torch.float32).eps ** 2
+    by_size, alike = pushed.sign(), pushed / (pushed**2 + (off / RELIABLE) ** 2 + tiny)
+    u, doubt, ways = torch.zeros_like(pushed), 0.0, 0
+    for way in (rough * by_size, rough * alike):
+        if bool(dot(way.abs(), off) <= RELIABLE * dot(way, pushed)):
+            way = way * steady
+            signal = dot(way, pushed)
+            u, doubt, ways = u + way / signal, doubt + float(dot(way.abs(), off) / signal), ways + 1
+    return (u / ways, doubt / ways) if ways else (u, torch.inf)
