@@ -14,6 +14,7 @@ from .rough import rough_signs
 SAME = 1e-6  # relative difference of two values of f that rounding and the order of sums may make
 MOVE = 0.01  # of a state, to see how large the terms of f are
 ROUNDED = 100.0  # ulp of these
+SUSPECT = 16  # rejected steps from where f may be random
 
 
 def difference(a: Tensor, b: Tensor) -> float:
@@ -53,3 +54,10 @@ def has_drawn(before: Tensor | None, device: torch.device) -> bool:
     """Whether random numbers were drawn since, in any of the processes."""
     now = drawn(device)
     return somewhere(before is not None and now is not None and not torch.equal(before, now))
+
+
+def is_noise(f: Any, t: float, y: Tensor, rejected: int) -> bool:
+    """Whether f is random, asked at the 16th, 32nd, 64th ... rejected step if random numbers were drawn since the solve
+    began: equations of short steps close all the same, and noise looks like error."""
+    asked = rejected >= SUSPECT and rejected & (rejected - 1) == 0
+    return asked and has_drawn(f.drawn, y.device) and is_random(f, t, y)

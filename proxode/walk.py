@@ -20,7 +20,7 @@ from .methods.own import check_step
 from .norms import all_finite, tolerance_scale
 from .observers import Attempt
 from .problem import Problem
-from .randomness import drawn, has_drawn, is_random
+from .randomness import drawn, is_noise
 from .recording import without_graph
 from .solution import Failure
 from .standstill import Standstill
@@ -30,7 +30,6 @@ from .times import Time, number
 
 NEARLY = 1e-9  # part of a step below which the rest of the way to a point of a grid is rounding
 KINDS = 100  # more than there are kinds of steps of one method
-SUSPECT = 16  # rejected steps from where f may be random
 COUNTED = ("n_steps", "n_accepted", "n_rejected")
 STANDING = ("t", "y", "history", "t1", "state", "order")
 
@@ -173,7 +172,7 @@ class Walk:
             if problem.observers:
                 self._tell(t, t1, step, outcome, accepted=False)
             problem.notify("callback_reject_step", t, y, t1)
-            if stats.n_inner > iterations and self._is_noise():
+            if stats.n_inner > iterations and is_noise(problem.f, number(t), y, stats.n_rejected):
                 return stopped(Status.RANDOM, problem, method, t, t1, y, self.max_steps)
             if number(self.t1) >= number(t1):  # held at the least step that the user allows
                 return step_failure(problem, method, t, t1, y, step, held=True)
@@ -186,14 +185,6 @@ class Walk:
         """The length of the interval; without an end what was gone of it."""
         problem = self.problem
         return number(self.t if problem.endless else problem.ts[-1]) - number(problem.ts[0])
-
-    def _is_noise(self) -> bool:
-        """Whether f is random, asked at the 16th, 32nd, 64th ... rejected step if random numbers were drawn: equations
-        of short steps close all the same, and noise looks like error."""
-        f, count = self.problem.f, self.problem.stats.n_rejected
-        if count < SUSPECT or count & (count - 1) or not has_drawn(f.drawn, self.y.device):
-            return False
-        return is_random(f, number(self.t), self.y)
 
     def _accept(self, t1: Time, step: Step) -> None:
         problem = self.problem
