@@ -35,10 +35,10 @@ def draw(report: Report, folder: Path) -> list[Picture]:
             _likelihood(calls, row, [a + b for a, b in zip(row["history"]["nfe_forward"],
                                                            row["history"]["nfe_backward"], strict=True)])  # fmt: skip
             _likelihood(time, row, row["history"]["seconds"])
-        plain_ticks(calls.xaxis, time.xaxis)
         dress(profile, "the flow that DOPRI5 trained", "evaluations forward", "error of z", log="xy")
         _profile(profile, rows)
-    figure.subplots_adjust(left=0.06, right=0.84, bottom=0.2 / len(names), top=1 - 0.12 / len(names), hspace=0.4,
+        plain_ticks(calls.xaxis, time.xaxis, profile.xaxis)
+    figure.subplots_adjust(left=0.07, right=0.84, bottom=0.2 / len(names), top=1 - 0.12 / len(names), hspace=0.4,
                            wspace=0.28)  # fmt: skip
     side_legend(figure, labelled(*panels[:, 0]), 0.85)
     save(figure, folder, "cnf")

@@ -122,7 +122,7 @@ def _style(row: Row, report: Report) -> dict[str, Any]:
 def _gradients(report: Report, folder: Path) -> None:
     variants = report["setting"]["variants"]
     figure = Figure(figsize=(11.5, 4.4), dpi=150)
-    figure.subplots_adjust(left=0.07, right=0.77, bottom=0.13, top=0.91, wspace=0.22)
+    figure.subplots_adjust(left=0.09, right=0.77, bottom=0.13, top=0.91, wspace=0.28)
     panels = figure.subplots(1, len(variants), squeeze=False)[0]
     for panel, variant in zip(panels, variants, strict=True):
         dress(panel, f"{variant}: error of the gradient", "epoch", "relative error")
