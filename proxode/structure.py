@@ -82,7 +82,7 @@ def check_output(out: Any, structure: Structure, y: Tensor) -> None:
         if part.shape != shape:
             raise ValueError(
                 f"func returned shape {tuple(part.shape)}{where} for a state of shape {tuple(shape)}: "
-                "it must return dy/dt in the shape of y0"
+                "it must return dy/dt in the shape of y0 (which comes before the times: odeint(func, y0, t))"
             )
         if not (part.is_floating_point() or part.is_complex()) or (part.is_complex() and not y.is_complex()):
             raise TypeError(

@@ -181,6 +181,7 @@ def test_a_bad_option_is_named(case: Any) -> None:
 @METHODS
 @table(
     another_shape=(Y0, lambda t, y: y[:1], ValueError, r"func returned shape \(1,\)"),
+    times_as_y0=(torch.linspace(0, 1, 11), lambda t, y: y[:2], ValueError, r"odeint\(func, y0, t\)"),
     a_scalar=(Y0, lambda t, y: y.sum(), ValueError, r"func returned shape \(\)"),
     a_broadcastable_shape=(Y0, lambda t, y: y[None], ValueError, r"func returned shape \(1, 2\)"),
     a_tuple_for_a_tensor=(Y0, lambda t, y: (y,), TypeError, "func must return a tensor.*tuple"),
