@@ -78,7 +78,8 @@ def check_output(out: Any, structure: Structure, y: Tensor) -> None:
     for i, (part, shape) in enumerate(zip(parts, structure.shapes, strict=True)):
         where = f" in part {i}" if structure.is_tuple else ""
         if not isinstance(part, Tensor):
-            raise TypeError(f"func must return a tensor{where}, but it returned {type(part).__name__}")
+            hint = ": torch.stack([...]) makes one of its entries" if isinstance(part, list | tuple | float) else ""
+            raise TypeError(f"func must return a tensor{where}, but it returned {type(part).__name__}{hint}")
         if part.shape != shape:
             raise ValueError(
                 f"func returned shape {tuple(part.shape)}{where} for a state of shape {tuple(shape)}: "
