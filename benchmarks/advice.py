@@ -16,9 +16,15 @@ import typer
 
 from proxode.paper.report import provenance, write_report
 
+from . import advice_gradients as gradients
+from . import advice_methods as methods
 from . import shown
-from .advice_works import PARTS
 from .rows import chosen
+
+PARTS = {f.__name__: f for f in (
+    methods.samples, methods.quickstart, gradients.direct, gradients.second, gradients.sensitivity, gradients.resident,
+    gradients.explicit, gradients.grid, methods.oscillatory, methods.high_order, methods.plane,
+)}  # fmt: skip
 
 
 def main(

@@ -40,6 +40,20 @@ def pleiades_start() -> Tensor:
     return state(3, 3, -1, -3, 2, -2, 2, 3, -3, 2, 0, 0, -4, 4, 0, 0, 0, 0, 0, 1.75, -1.5, 0, 0, 0, -1.25, 1, 0, 0)
 
 
+def springs(t: Any, y: Tensor) -> Tensor:
+    """32 masses on springs that are not quite linear (Fermi, Pasta, Ulam)."""
+    q, p = y[:32], y[32:]
+    ends = torch.zeros(1, dtype=y.dtype)
+    stretch = torch.cat([q, ends]) - torch.cat([ends, q])
+    force = stretch + 0.25 * stretch**2
+    return torch.cat([p, force[1:] - force[:-1]])
+
+
+def springs_start() -> Tensor:
+    q = torch.sin(math.pi * torch.arange(1, 33, dtype=torch.float64) / 33)
+    return torch.cat([q, torch.zeros_like(q)])
+
+
 def network(size: int) -> Field:
     """A layer with random weights and a slow decay: what an untrained neural ODE looks like."""
     generator = torch.Generator().manual_seed(stiff.SEED)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .collective import check_collective
-from .configure import DOOR_OPTIONS
-from .controllers import Adaptive
 from .events import Event, events_of
-from .gradients import Continuous, Gradient, refuse_for_events
-from .gradients.communication import check_transposed
+from .gradients import Continuous, Gradient
 from .inner import InnerSolver
 from .methods import Method, method_of
 from .prepare import (
@@ -25,20 +19,15 @@ from .prepare import (
     check_options,
     observers_of,
     outside_inference_mode,
-    prepare,
     refuse_for_spread,
     save_times,
-    unknown_names,
 )  # fmt: skip
-from .remarks import remark
+from .run import Func, at_the_door, run
 from .samples import refuse_for_samples, solve_samples
 from .sharding import spread_of
-from .solution import Failure, Solution, SolverError, new_stats
-from .spread import LOCKSTEP, over
+from .solution import Failure, Solution, SolverError
 from .status import Status
 from .times import number
-
-Func = Callable[..., Any]
 
 
 def odeint(
@@ -81,7 +70,7 @@ def odeint(
     """
     if event_fn is not None:
         return _until_event(func, y0, t, rtol, atol, method, options, event_fn)
-    solution = _odeint_solution(func, y0, t, rtol, atol, method, options)
+    solution = at_the_door(func, y0, t, rtol, atol, method, options)
     return solution.ys
 
 
@@ -133,7 +122,7 @@ def odeint_dense(
     if not method_of(method).adapting().adaptive and not stepped:
         raise ValueError(f"method {method_of(method).name!r} takes fixed steps: give `step_size` in options")
     ends = [torch.as_tensor(end, dtype=torch.float64).reshape(1) for end in (t0, t1)]
-    solution = _odeint_solution(func, y0, torch.cat(ends), rtol, atol, method, options, dense=True)
+    solution = at_the_door(func, y0, torch.cat(ends), rtol, atol, method, options, dense=True)
     return solution.evaluate
 
 
@@ -168,7 +157,7 @@ def _until_event(
         raise TypeError(f"`event_fn` must be callable as event_fn(t, y), but it is a {type(event_fn).__name__}")
     if isinstance(t, Tensor) and t.dim() == 1 and len(t) != 2:
         raise ValueError(f"`t` must have two elements where `event_fn` is given, but it has {len(t)}")
-    solution = _odeint_solution(func, y0, t, rtol, atol, method, options, until=Event(event_fn))
+    solution = at_the_door(func, y0, t, rtol, atol, method, options, until=Event(event_fn))
     failure = solution.failure
     if failure is None and not len(solution.event_ts[0]):
         failure = Failure(Status.NO_EVENT, number(t[0]), 0, 0.0, "from here on, as far as time reaches")
@@ -241,7 +230,7 @@ def solve(
     times, saved = save_times(t0, t1, save_at)
     options = {**options, "step_size": step_size, "inner": inner, "gradient": gradient, "progress": progress}
     try:
-        solution = _run(
+        solution = run(
             func, y0, times, rtol, atol, chosen, options, max_steps, throw, dense, strict=True, events=events
         )
     except SolverError as error:
@@ -254,55 +243,3 @@ def solve(
         solution.ts = torch.stack([solution.ts[0], end])
         return solution
     return solution.keep(saved)
-
-
-def _odeint_solution(
-    func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Any, options: dict[str, Any] | None,
-    dense: bool = False, until: Event | None = None,
-) -> Solution:  # fmt: skip
-    if options is not None and not isinstance(options, dict):
-        raise TypeError(f"`options` must be a dict, not {type(options).__name__}")
-    options = dict(options or {})
-    chosen = method_of(method)
-    for name in sorted(set(options) - set(DOOR_OPTIONS)):
-        warnings.warn(
-            f"an unknown option is ignored: {unknown_names([name], DOOR_OPTIONS)}",
-            stacklevel=3 if until is None else 4,
-        )
-        del options[name]
-    max_steps = check_limit("max_num_steps", options.pop("max_num_steps", 2**31 - 1))
-    if until is None:
-        return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=True, dense=dense)
-    return _run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=False, events=(until,), endless=True)
-
-
-def _run(
-    func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Method, options: dict[str, Any], max_steps: int,
-    throw: bool, dense: bool = False, strict: bool = False, events: tuple[Event, ...] = (), endless: bool = False,
-) -> Solution:  # fmt: skip
-    began = perf_counter()
-    if events:
-        refuse_for_events()
-    options = dict(options)
-    spread = spread_of(y0, options.pop("group", None))
-    if spread is not None:
-        refuse_for_spread(events=events, compile=options.get("compile"))
-    with outside_inference_mode(), over(spread):
-        problem, gradient, plan = prepare(
-            func, y0, t, rtol, atol, method, options, new_stats(), strict=strict, endless=endless
-        )
-        check_collective(func, plan.method, gradient)
-        plan = replace(plan, max_steps=max_steps, dense=dense)
-        check_transposed(problem)
-        # torchdiffeq, at whose door one is not `strict`, counts the steps between two outputs.
-        decides = isinstance(plan.controller, Adaptive) or plan.method.implicit  # by a state, about its steps
-        with over(spread if spread is not None or decides else LOCKSTEP):
-            solution = gradient.solve(replace(problem, events=events, limited_by_output=not strict), plan)
-        solution.inner_tol = plan.inner_tol
-        solution.status = remark(problem, plan, solution)
-    problem.stats.seconds = perf_counter() - began
-    if problem.y0.device.type == "cpu" and problem.f.compiled is None:
-        problem.stats.seconds_in_f = problem.f.seconds  # of now: a backward goes on with the same f
-    if solution.failure is not None and throw:
-        raise SolverError(solution.failure, solution)
-    return solution

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .controllers import REACH, Adaptive, Controller, Outcome, first_step
@@ -17,11 +16,11 @@ from .inner import Solve
 from .inner.own import is_own
 from .methods.base import Method, Step
 from .methods.own import check_step
-from .norms import all_finite, tolerance_scale
+from .norms import all_finite
 from .observers import Attempt
+from .outcome import outcome_of
 from .problem import Problem
 from .randomness import drawn, is_noise
-from .recording import without_graph
 from .solution import Failure
 from .standstill import Standstill
 from .status import Status
@@ -154,7 +153,7 @@ class Walk:
             step = method.step(problem.f, t, t1, self.history, self.solve, side=_side(problem, t, t1))
             if self.own:
                 check_step(method, step, t1, y, adaptive=isinstance(controller, Adaptive))
-            outcome = _outcome(problem, method, y, step)
+            outcome = outcome_of(problem, method, y, step)
             hopeless = not controller.retries or (step.failure is not None and step.failure.status.final)
             if hopeless and not math.isfinite(outcome.ratio):
                 return step_failure(problem, method, t, t1, y, step)
@@ -268,50 +267,3 @@ def _is_not_finite(step: Step, outcome: Outcome) -> bool:
 
 def _side(problem: Problem, t0: Time, t1: Time) -> int:
     return int(bool(problem.jumps) and (number(t0) in problem.jumps or number(t1) in problem.jumps))
-
-
-def _outcome(problem: Problem, method: Method, y0: Tensor, step: Step) -> Outcome:
-    ratio = _error_ratio(problem, y0, step)
-    others: list[tuple[int, float]] = []
-    if step.neighbours and math.isfinite(ratio):
-        scale = _scale(problem, y0, step)
-        others = [(order, float(problem.norm(error / scale).max())) for order, error in step.neighbours]
-    if method.implicit and (step.order is None or step.order > 0):
-        problem.f.spares.pieces.clear()  # beside the vectors of an inner solver they would only take room
-    if step.order is None:
-        return Outcome(ratio, method.error_power)
-    return Outcome(ratio, method.power_of(step.order), step.order, step.switch, tuple(others), step.stretch)
-
-
-def _scale(problem: Problem, y0: Tensor, step: Step) -> Tensor:
-    """What the error may be. Not nothing: with atol = 0 a component that is and stays zero has no error either."""
-    real, spares = y0.dtype.to_real(), problem.f.spares
-    into, spare = spares.take(y0, real), spares.take(y0, real)
-    scale = tolerance_scale(problem.rtol, problem.atol, y0.detach(), step.y1.detach(), into=into, spare=spare)
-    spares.put(spare)
-    tiny = torch.finfo(scale.dtype).tiny
-    return scale if isinstance(problem.atol, float) and problem.atol >= tiny else scale.clamp_(min=tiny)
-
-
-@without_graph
-def _error_ratio(problem: Problem, y0: Tensor, step: Step) -> float:
-    """The error in units of the tolerance; infinite where the step is no step at all, zero where none is known."""
-    if step.failure is not None:
-        return math.inf
-    if step.error is None:
-        return 0.0 if all_finite(step.y1) else math.inf
-    scale = _scale(problem, y0, step)
-    if not all_finite(scale):
-        return math.inf
-    # Nobody needs the error but for its ratio: it is divided in place.
-    ratio = _largest_of(problem.norm(step.error.div_(scale)))
-    if step.error_low is not None and ratio != 0.0:
-        low = _largest_of(problem.norm(step.error_low.div_(scale)))
-        ratio = ratio * ratio / math.sqrt(ratio * ratio + 0.01 * low * low)  # Hairer's DOP853
-    for piece in (scale, step.error, step.error_low):
-        problem.f.spares.put(piece)
-    return ratio
-
-
-def _largest_of(sizes: Tensor) -> float:
-    return float(sizes if sizes.numel() == 1 else sizes.max())

@@ -9,6 +9,7 @@ import torch
 from diagnosis_cases import D, noise, pendulum
 from torch import Tensor
 
+from benchmarks.auto_problems import lorenz
 from proxode import solve
 from proxode.analysis import diagnose
 from proxode.analysis.exponential import exp_times
@@ -31,10 +32,6 @@ def vinograd(t: Tensor, y: Tensor) -> Tensor:
         [-12 * s * s + 9 * s * c, -1 - 9 * s * s - 12 * s * c],
     ]
     return torch.stack([torch.stack(row) for row in rows]) @ y
-
-
-def lorenz(t: Tensor, y: Tensor) -> Tensor:
-    return torch.stack([10 * (y[1] - y[0]), y[0] * (28 - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]])
 
 
 def chain(t: Tensor, y: Tensor) -> Tensor:
