@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import proxode
-from proxode import api
+import proxode.run as door
 from proxode.solution import Stats
 from proxode.steps import Kind, Steps, TriedStep
 from proxode.summary import seconds
@@ -116,7 +116,7 @@ def test_a_record_takes_little_and_has_a_limit() -> None:
 def test_a_solve_forgets_its_oldest_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = list(proxode.solve(van_der_pol, Y0, 0.0, 1.5).stats.steps)
     stats = Stats(steps=Steps(limit=12))
-    monkeypatch.setattr(api, "new_stats", lambda: stats)
+    monkeypatch.setattr(door, "new_stats", lambda: stats)
     run = proxode.solve(van_der_pol, Y0, 0.0, 1.5)
     assert 0 < len(stats.steps) < len(whole) - 10 and len(stats.steps) + stats.steps.forgotten == len(whole)
     assert stats.steps.names and list(stats.steps) == whole[stats.steps.forgotten :]

@@ -68,6 +68,7 @@ class Anderson(InnerSolver):
     recycle: int | None = None
 
     name: ClassVar[str] = "anderson"
+    noise_doubt: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         for name, least in (("memory", 1), ("recycle", 0)):

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..norms import Norm, all_finite, rms_norm, two_norm
 from ..rough import rough_signs
 from ..status import Status
+from ..times import number
 from .equation import ImplicitEquation
 from .own import checked_step, is_own
 
@@ -23,6 +24,7 @@ ULPS = 4.0  # of the state: no tolerance is smaller
 NOISE = 8.0  # multiples of the rounding noise of the residual, below which it says nothing
 LEAST_PART = 1e-4  # of the tolerance: a step that moves less than that may be left out
 EXPLAINED = 0.5  # part of the residual that may be left when the noise is taken off
+AS_BEFORE = 2.0  # of a residual that was noise in an equation before: one of that size may be noise too
 
 
 class Goal(NamedTuple):
@@ -57,6 +59,7 @@ class InnerSolver:
     patience: ClassVar[int] = 200  # iterations without progress that end a solve
     tries: ClassVar[int] = 100  # iterations that are worth it where a shorter step is the alternative
     noise_patience: ClassVar[int] = 20  # iterations without progress after which the residual may be noise
+    noise_doubt: ClassVar[int] = 5  # the same where it is as small as one that was noise in an equation before
     local: ClassVar[bool] = False  # is it sure near a root, and only there?
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> Any:
@@ -240,9 +243,10 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
             break
         if size < PROGRESS * best_size:
             best, best_size, best_at = z, size, i
-        elif (i - best_at) % min(solver.noise_patience, patience) == 0:
+        elif _is_suspect(solver, equation, i - best_at, best_size, patience):
             r_best = equation.residual(best) if stop.by_residual else r
             if stop.is_noise(equation, best, r_best):
+                equation.f.learned["noise"] = best_size / abs(number(equation.gamma))
                 return InnerResult(solver.name, best, Status.SUCCESS, i, best_size, tol, r_best)
             del r_best
             if i - best_at >= patience:
@@ -250,6 +254,15 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
                 break
     reported = best_size if stop.by_residual else size
     return InnerResult(solver.name, best, solver.explain(status, state), i, reported, tol)
+
+
+def _is_suspect(solver: InnerSolver, equation: ImplicitEquation, idle: int, size: float, patience: int) -> bool:
+    """Is it time to ask whether the best residual is noise? Soon, if it has the size that noise had before: in float32,
+    where that is so in step after step, most iterations would be spent on waiting."""
+    if idle == solver.noise_doubt:
+        known = equation.f.learned.get("noise", 0.0)
+        return size <= AS_BEFORE * known * abs(number(equation.gamma))
+    return idle % min(solver.noise_patience, patience) == 0
 
 
 def _blown_up(size: float, first: float) -> Status | None:

@@ -79,6 +79,7 @@ class GradientDescent(InnerSolver):
     max_iters: ClassVar[int] = 100_000
     patience: ClassVar[int] = 2_000
     noise_patience: ClassVar[int] = 200  # these may be slow for as long without being done
+    noise_doubt: ClassVar[int] = 50
 
     growth: ClassVar[float] = 1.02
     descent: ClassVar[bool] = True

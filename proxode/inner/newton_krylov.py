@@ -39,6 +39,7 @@ class DampedNewton(InnerSolver):
     max_iters: ClassVar[int] = 100
     patience: ClassVar[int] = 15
     local: ClassVar[bool] = True
+    noise_doubt: ClassVar[int] = 1
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> NewtonState:
         return NewtonState(z, r, r, 0.0, goal.part * two_norm(r), given=goal.given)

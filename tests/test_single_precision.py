@@ -1,0 +1,87 @@
+"""Stiff equations in float32, whose residual soon is rounding: solves stop there, and wait for nothing more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import proxode
+from proxode.inner import Goal, ImplicitEquation, InnerSolver, Stop, solve_equation
+from proxode.solution import Stats
+from proxode.structure import Structure
+from proxode.vector_field import VectorField
+
+TIMES = torch.tensor([0.0, 0.1], dtype=torch.float64)
+
+
+def ring(t: Tensor, y: Tensor) -> Tensor:
+    """Diffusion on a ring of points, and growth: |J| = 16,000 to 1.6 million."""
+    return 0.01 * y.numel() ** 2 * (torch.roll(y, 1) - 2 * y + torch.roll(y, -1)) + y * (1 - y)
+
+
+def torus(t: Tensor, y: Tensor) -> Tensor:
+    """The same in two dimensions, |J| = 80,000: for solvers without matrices."""
+    around = torch.roll(y, 1, 0) + torch.roll(y, -1, 0) + torch.roll(y, 1, 1) + torch.roll(y, -1, 1)
+    return 1e4 * (around - 4 * y) + y * (1 - y)
+
+
+def solved(func: Any, y0: Tensor, dtype: torch.dtype, method: str, **options: Any) -> tuple[Tensor, int]:
+    with proxode.record() as stats:
+        y = proxode.odeint(func, y0.to(dtype), TIMES, method=method, options=options)
+    assert stats.n_inner_failed == 0
+    return y[-1].double(), stats.nfe_forward
+
+
+def bump(n: int) -> Tensor:
+    return torch.exp(-100 * (torch.linspace(0, 1, n, dtype=torch.float64) - 0.5) ** 2)
+
+
+def check(func: Any, y0: Tensor, most: float, off: float, method: str = "bdf2", **options: Any) -> None:
+    """At the default tolerances, which float32 does not carry."""
+    double, cost = solved(func, y0, torch.float64, method, **options)
+    single, single_cost = solved(func, y0, torch.float32, method, **options)
+    assert single_cost <= most * cost
+    assert float((single - double).abs().max()) <= off
+
+
+@pytest.mark.parametrize(("n", "off"), [(1_000, 5e-6), (10_000, 1e-5)])
+@pytest.mark.parametrize("method", ["backward_euler", "bdf2", "bdf4", "crank_nicolson", "multistage2"])
+def test_fixed_steps_with_newton_cost_little_more_than_in_double_precision(method: str, n: int, off: float) -> None:
+    check(ring, bump(n), 3.5, off, method, step_size=0.005)
+
+
+@pytest.mark.parametrize("inner", ["anderson", "newton_krylov", "cg", "fr", "lbfgs"])
+def test_fixed_steps_without_matrices_cost_about_what_they_cost_in_double_precision(inner: str) -> None:
+    y0 = bump(48) * bump(48)[:, None]
+    check(torus, y0, 1.05, 3e-6, step_size=0.005, inner=inner)
+
+
+@pytest.mark.parametrize(("inner", "most"), [("anderson", 2.5), ("newton_krylov", 1.2), ("fr", 1.2)])
+def test_adaptive_steps_without_matrices_end_at_the_noise(inner: str, most: float) -> None:
+    y0 = bump(48) * bump(48)[:, None]
+    check(torus, y0, most, 2e-5, "bdf", inner=inner)
+
+
+class Resting(InnerSolver):
+    """Gets no further for some iterations, and is done in the next: for `f = -100 y` and a gamma of one."""
+
+    name = "resting"
+
+    def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> int:
+        return 0
+
+    def step(self, equation: ImplicitEquation, z: Tensor, r: Tensor, state: int) -> tuple[Tensor, int]:
+        return (z if state < 2 * self.noise_doubt else z - r / 101.0), state + 1
+
+
+def test_noise_that_was_met_is_no_licence_to_stop_where_f_is_quiet() -> None:
+    """A size of residual that was noise only says when to ask: what counts is the noise of this equation."""
+    y0 = torch.linspace(1, 2, 8, dtype=torch.float64)
+    f = VectorField(lambda t, y: -100.0 * y, Structure.of(y0), Stats())
+    f.learned["noise"] = 1e6  # of another equation, by far louder
+    result = solve_equation(Resting(), ImplicitEquation(f, 0.0, y0, 1.0), y0, Stop(1e-10))
+    assert result.converged
+    torch.testing.assert_close(result.z, y0 / 101.0)
