@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .norms import anywhere
+from .norms import anywhere, largest
 
 AGAIN = 8  # times in a row that this may happen
+EDGE = 0.85  # power of the largest number: what is larger has no way back, even if it moves between two refusals
 
 
 @dataclass
@@ -31,8 +32,8 @@ class Standstill:
 
     def refused(self, t: float, y: Tensor, way: float) -> bool:
         """After a step from (t, y) that had no finite values, the first since one was accepted: is this the end?"""
-        y = y.detach()
-        near = t - self.t <= torch.finfo(y.dtype).eps * way
-        still = near and self.y is not None and not anywhere(self.y != y)
+        y, numbers = y.detach(), torch.finfo(y.dtype)
+        near = t - self.t <= numbers.eps * way
+        still = near and self.y is not None and (largest(y) > numbers.max**EDGE or not anywhere(self.y != y))
         self.times, self.t, self.y = (self.times + 1 if still else 1), t, y
         return self.times >= AGAIN

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import proxode
 from proxode import Status
+from proxode.samples.standing import Standing
 from proxode.standstill import AGAIN, Standstill
 
 Field = Callable[[Tensor, Tensor], Tensor]
@@ -56,6 +57,29 @@ def test_parts_that_go_on_do_not_hide_it_nor_does_an_early_end() -> None:
         assert solution.status is Status.NON_FINITE and solution.stats.nfe_forward < 3_000
 
 
+def explodes_beside_a_stiff_part(t: Tensor, y: Tensor) -> Tensor:
+    return torch.stack([100 * y[..., 0], 1000 * (1 - y[..., 1])], -1)
+
+
+def test_near_the_largest_number_a_solve_ends_though_the_state_still_moves() -> None:
+    """Steps of BDF between two refusals grow the state by some ulp there, and would do so for ever."""
+    solution = solved(explodes_beside_a_stiff_part, torch.tensor([1.0, 0.5]), t1=2.0, method="bdf")
+    assert solution.status is Status.NON_FINITE and solution.stats.n_steps < 1_000
+
+
+@pytest.mark.parametrize("method", ["dopri5", "bdf", "auto"])
+@pytest.mark.parametrize("f", [explodes, explodes_beside_a_stiff_part])
+def test_a_sample_that_explodes_ends_soon_and_leaves_the_others_alone(method: str, f: Field) -> None:
+    y0 = torch.tensor([[1.0, 0.5], [0.0, 0.0], [3.0, 0.2]])
+    solution = solved(f, y0, method=method, per_sample=True)
+    first, second, third = solution.samples.status  # type: ignore[union-attr]
+    assert second is Status.SUCCESS
+    assert {first, third} <= {Status.NON_FINITE, Status.STEP_UNDERFLOW}
+    assert int(solution.samples.n_steps[::2].max()) < 600  # type: ignore[union-attr]
+    alone = solved(f, y0[1:2], method=method, per_sample=True)
+    torch.testing.assert_close(solution.ys[-1][1], alone.ys[-1][0], rtol=1e-3, atol=1e-3)
+
+
 HONEST: dict[str, tuple[Field, float, torch.dtype]] = {
     "a singularity that is passed": (lambda t, y: 1 / (t - 1).abs().sqrt() - y, 1.0, torch.float32),
     "jumps": (lambda t, y: torch.sign(torch.sin(7 * t)) - y, 1.0, torch.float32),
@@ -79,6 +103,14 @@ def test_a_refusal_counts_where_neither_state_nor_time_have_moved() -> None:
     for t, other, ends in ((1.0, y, True), (1.0 + 1e-3, y, False), (1.0, y + 1e-6, False)):
         standstill = Standstill(times=AGAIN - 1, t=1.0, y=y)
         assert standstill.refused(t, other, way=10.0) is ends
+
+
+def test_samples_are_counted_as_one_problem_is() -> None:
+    y, t, which = torch.ones(3, 2), torch.tensor([1.0, 1.0 + 1e-3, 1.0]), torch.tensor([True, True, False])
+    once = Standing.of(torch.ones(3), y)._replace(times=torch.full((3,), AGAIN - 1), t=torch.ones(3))
+    assert once.refused(which, t, y, torch.tensor(10.0)).over.tolist() == [True, False, False]
+    moved = y + torch.tensor([[1e-6, 0.0]])
+    assert once.refused(which, torch.ones(3), moved, torch.tensor(10.0)).times.tolist() == [1, 1, AGAIN - 1]
 
 
 @pytest.mark.parametrize("method", ["dopri5", "tsit5", "bosh3"])

@@ -17,6 +17,7 @@ from ..solution import Stats
 from ..status import Status
 from ..tolerances import BACKWARD
 from .field import BatchField
+from .standing import Standing
 
 ROUNDING = 1e-10
 STUCK = 50  # rejections in a row: the step is nothing by then
@@ -71,12 +72,18 @@ class Place(NamedTuple):
     rejected: Tensor  # times in a row
     reached: Tensor  # outputs passed
     counts: Counts
+    standing: Standing
 
     @staticmethod
     def of(batch: Batch) -> Place:
         zero = torch.zeros(len(batch.t0), dtype=torch.long, device=batch.y0.device)
         reached = (batch.saves <= batch.t0).sum(0)
-        return Place(batch.t0, batch.y0, torch.zeros_like(batch.t0), zero + RUNNING, zero, reached, Counts(zero, zero))
+        h, standing = torch.zeros_like(batch.t0), Standing.of(batch.t0, batch.y0)
+        return Place(batch.t0, batch.y0, h, zero + RUNNING, zero, reached, Counts(zero, zero), standing)
+
+    def refused(self, which: Tensor, way: Tensor) -> Place:
+        """After a step that had no finite values for these samples, which some will not come beyond."""
+        return self._replace(standing=self.standing.refused(which & (self.rejected == 0), self.t, self.y, way))
 
 
 def tell(batch: Batch, place: Place, method: str, order: Tensor | int, accepted: bool) -> None:
@@ -121,13 +128,16 @@ def rms(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1) * x.shape[-1] ** -0.5
 
 
-def ended(batch: Batch, code: Tensor, t: Tensor, h: Tensor, steps: Tensor, rejected: Tensor) -> Tensor:
+def ended(batch: Batch, place: Place) -> Tensor:
     """The status of those that are at their end, or can go no further."""
-    there, tired, stuck = t >= batch.saves[-1], steps >= batch.max_steps, (t + h == t) | (rejected >= STUCK)
-    over = (there | tired | stuck) & (code == RUNNING)
+    there, tired = place.t >= batch.saves[-1], place.counts.steps >= batch.max_steps
+    stuck, still = (place.t + place.h == place.t) | (place.rejected >= STUCK), place.standing.over
+    code = place.code
+    over = (there | tired | stuck | still) & (code == RUNNING)
     if not bool(over.any()):
         return code
-    for status, where in ((Status.STEP_UNDERFLOW, stuck), (Status.MAX_STEPS, tired), (Status.SUCCESS, there)):
+    for status, where in ((Status.STEP_UNDERFLOW, stuck), (Status.NON_FINITE, still), (Status.MAX_STEPS, tired),
+                          (Status.SUCCESS, there)):  # fmt: skip
         code = torch.where(over & where, STATUSES.index(status), code)
     return code
 

@@ -104,6 +104,7 @@ def _step(
         ratio = _ratio(batch, tableau, y, h, tried)
         accept = running & (ratio <= 1.0)
         some = bool(accept.any())
+        place = place.refused(running & torch.isinf(ratio), end - batch.t0)
         count_step(f.stats, 0, some)
         evidence = _evidence(tableau, drive.evidence, h, tried) if leaving else drive.evidence
     if some and _recording(batch, place.y):
@@ -116,12 +117,13 @@ def _step(
     length = _next_length(tableau, place, h, last, ratio, accept, drive.ratio)
     rejected = torch.where(accept, 0, place.rejected + 1)
     counts = Counts(place.counts.steps + running, place.counts.accepted + accept)
-    t = torch.where(accept, t, place.t)
-    code = ended(batch, place.code, t, length, counts.steps, rejected)
+    t, y = torch.where(accept, t, place.t), torch.where(taken, tried.y, place.y)
+    place = Place(t, y, length, place.code, rejected, reached, counts, place.standing)
+    code = ended(batch, place)
     if leaving:
         stiff = ((evidence >= EVIDENCE) & (end - t > LEFT * length)) | (rejected >= GIVEN_UP)
         code = torch.where((code == RUNNING) & stiff, STIFF, code)
-    return Place(t, torch.where(taken, tried.y, place.y), length, code, rejected, reached, counts), following
+    return place._replace(code=code), following
 
 
 def attempt(

@@ -84,6 +84,7 @@ def _step(
         error = reach.error_part[:, None].to(dtype) * (roots.z - guess)
         ratio = rms(error / scale).double() / batch.share
         ratio = torch.where(roots.solved & torch.isfinite(ratio), ratio, math.inf)
+        place = place.refused(running & ~roots.solved & roots.undefined, end - batch.t0)
         accept = running & (ratio <= 1.0)
         some = bool(accept.any())
         taken = reach.ended(past, roots.z)
@@ -145,10 +146,9 @@ def _decided(
     counts = Counts(place.counts.steps + running, place.counts.accepted + accept)
     h = torch.where(running, torch.where(accept, longer, shorter), place.h)
     rejected = torch.where(accept, 0, place.rejected + 1)
-    t = following.ts[0]
-    code = ended(batch, place.code, t, h, counts.steps, rejected)
-    y = following.y.to(place.y.dtype)
-    return Place(t, y, h, code, rejected, place.reached, counts), following
+    t, y = following.ts[0], following.y.to(place.y.dtype)
+    place = Place(t, y, h, place.code, rejected, place.reached, counts, place.standing)
+    return place._replace(code=ended(batch, place)), following
 
 
 def _renewed(

@@ -36,6 +36,11 @@ class Roots(NamedTuple):
     rate: Tensor
     iterations: int
 
+    @property
+    def undefined(self) -> Tensor:
+        """Those that met values that are not finite."""
+        return ~(torch.isfinite(self.rate) & torch.isfinite(self.z).all(-1))
+
 
 def solve(f: BatchField, at: Equations, z: Tensor, near: Linearised, rate: Tensor) -> Roots:
     """From the guess z, with those Jacobians. How fast moves and residuals shrink says when a sample is done, as in
