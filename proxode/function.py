@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .autocast import as_before, autocast_changed, autocast_state
 from .compiled import Compiled, serves
+from .counted import counted
 from .reuse import Argument, Returned
 from .solution import Stats
 from .spares import Spares
@@ -45,15 +46,12 @@ class Function:
         """f at (t, y)."""
         self.stats.count_f()
         if torch.is_grad_enabled():
-            # f may set flags on its input: it gets an alias. The hook goes on an alias of its value, and holds the
-            # statistics only, so that neither f nor what it returned is kept alive by it.
+            # f may set flags on its input: it gets an alias. What counts holds the statistics only, so that neither f
+            # nor what it returned is kept alive by it.
             out = self.evaluate(t, y if y.requires_grad else y.view_as(y))
             if y.requires_grad and not out.requires_grad and self.unseen is None:
                 self.unseen = (number(t), y.detach())
-            if out.requires_grad:
-                out = out.view_as(out)
-                out.register_hook(self.stats.count_product)
-            return out
+            return counted(out, self.stats.count_product) if out.requires_grad else out
         if forward_ad._current_level >= 0:  # dual numbers: nothing may be cut off
             return self.evaluate(t, y.view_as(y))
         out = self.evaluate(t, y.detach())

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..counted import counted
 from ..reuse import Argument
 from ..solution import Stats
 from ..structure import Structure, check_output
@@ -66,9 +67,7 @@ class BatchField:
         """f with its graph, whose products count."""
         self.stats.count("n_f")
         out = self.evaluate(t, y)
-        if out.requires_grad:
-            out.register_hook(self.stats.count_product)
-        return out
+        return counted(out, self.stats.count_product) if out.requires_grad else out
 
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
         when = (t if self.onward else self.sign * t).to(y.dtype)
