@@ -56,13 +56,13 @@ def test_fixed_steps_with_newton_cost_little_more_than_in_double_precision(metho
 @pytest.mark.parametrize("inner", ["anderson", "newton_krylov", "cg", "fr", "lbfgs"])
 def test_fixed_steps_without_matrices_cost_about_what_they_cost_in_double_precision(inner: str) -> None:
     y0 = bump(48) * bump(48)[:, None]
-    check(torus, y0, 1.05, 3e-6, step_size=0.005, inner=inner)
+    check(torus, y0, 1.5, 5e-7, step_size=0.005, inner=inner)
 
 
-@pytest.mark.parametrize(("inner", "most"), [("anderson", 2.5), ("newton_krylov", 1.2), ("fr", 1.2)])
+@pytest.mark.parametrize(("inner", "most"), [("anderson", 2.5), ("newton_krylov", 1.2), ("fr", 1.3)])
 def test_adaptive_steps_without_matrices_end_at_the_noise(inner: str, most: float) -> None:
     y0 = bump(48) * bump(48)[:, None]
-    check(torus, y0, most, 2e-5, "bdf", inner=inner)
+    check(torus, y0, most, 2e-6, "bdf", inner=inner)
 
 
 class Resting(InnerSolver):
@@ -85,3 +85,53 @@ def test_noise_that_was_met_is_no_licence_to_stop_where_f_is_quiet() -> None:
     result = solve_equation(Resting(), ImplicitEquation(f, 0.0, y0, 1.0), y0, Stop(1e-10))
     assert result.converged
     torch.testing.assert_close(result.z, y0 / 101.0)
+
+
+def exchange(t: Tensor, y: Tensor) -> Tensor:
+    """Pairs that exchange fast what only one of the two loses: their sum decays by `exp(-t / 4)`."""
+    a, b = y.chunk(2)
+    flow = 1e6 * (b - a)
+    return torch.cat([flow, -flow - 0.5 * b])
+
+
+def chain(t: Tensor, y: Tensor) -> Tensor:
+    """Three that exchange, at two speeds, and decay: nonlinear, and not symmetric."""
+    a, b, c = y.chunk(3)
+    first, second = 1e6 * (b - a), 3e5 * (c - b)
+    return torch.cat([first, second - first, -second]) - 0.3 * y * y
+
+
+def long_ring(t: Tensor, y: Tensor) -> Tensor:
+    """Diffusion on a ring: what is slow is smooth."""
+    return 1e6 * (torch.roll(y, 1) - 2 * y + torch.roll(y, -1)) + y * (1 - y)
+
+
+@pytest.mark.parametrize("inner", ["newton", "anderson", "newton_krylov", "fr", "lbfgs"])
+@pytest.mark.parametrize(("func", "n"), [(exchange, 100), (chain, 99), (long_ring, 100)])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_what_is_slow_does_not_hide_behind_the_noise_of_what_is_fast(
+    func: Any, n: int, fixed: bool, inner: str
+) -> None:
+    """There gamma |J| = 2e5, and the noise of a residual a million times the tolerance: errors of 10 to 80 % were
+    taken for noise."""
+    y0 = torch.rand(n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    options = {"step_size": 0.05} if fixed else {}
+    method, ts = "bdf2" if fixed else "bdf", torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+    exact = proxode.odeint(func, y0, ts, method=method, options={"inner": "newton", **options}, rtol=1e-9, atol=1e-11)
+    options["inner"] = inner
+    with proxode.record() as stats:
+        y = proxode.odeint(func, y0.float(), ts, method=method, options=options, rtol=1e-5, atol=1e-6)
+    assert float((y - exact).abs().max() / exact.abs().max()) <= 2e-5
+    assert stats.n_inner_failed == 0 or not fixed
+    assert stats.nfe_forward <= (25_000 if inner == "newton_krylov" else 6_000)  # GMRES restarts
+
+
+def test_noise_behind_which_nothing_can_be_seen_is_a_failure() -> None:
+    """On a longer ring no solver without matrices sees the smooth modes in float32: adaptive steps become shorter,
+    given ones end, where the mean of the state was off by half."""
+    y0 = torch.rand(2_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64).float()
+    options = {"step_size": 0.05, "inner": "anderson"}
+    with pytest.raises(proxode.SolverError, match="'newton'") as caught:
+        proxode.odeint(long_ring, y0, TIMES, method="bdf2", options=options, rtol=1e-5, atol=1e-6)
+    assert caught.value.status is proxode.Status.INNER_STAGNATED
+    assert caught.value.solution.stats.nfe_forward <= 2_000

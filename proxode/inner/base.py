@@ -12,19 +12,16 @@ import torch
 from torch import Tensor
 
 from ..norms import Norm, all_finite, rms_norm, two_norm
-from ..rough import rough_signs
 from ..status import Status
 from ..times import number
 from .equation import ImplicitEquation
+from .noise import is_noise, noise_at, noise_is_near, uncovered
 from .own import checked_step, is_own
 
 DIVERGED = 1e8  # growth of the residual beyond its first size that no solver here comes back from
 PROGRESS = 0.9  # a residual below this part of the best one so far counts as progress
 ULPS = 4.0  # of the state: no tolerance is smaller
-NOISE = 8.0  # multiples of the rounding noise of the residual, below which it says nothing
 LEAST_PART = 1e-4  # of the tolerance: a step that moves less than that may be left out
-EXPLAINED = 0.5  # part of the residual that may be left when the noise is taken off
-AS_BEFORE = 2.0  # of a residual that was noise in an equation before: one of that size may be noise too
 
 
 class Goal(NamedTuple):
@@ -61,6 +58,7 @@ class InnerSolver:
     noise_patience: ClassVar[int] = 20  # iterations without progress after which the residual may be noise
     noise_doubt: ClassVar[int] = 5  # the same where it is as small as one that was noise in an equation before
     local: ClassVar[bool] = False  # is it sure near a root, and only there?
+    exact: ClassVar[bool] = False  # are its moves those of the whole linear system, behind which nothing slow hides?
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> Any:
         """The state before the first step. r is the residual at z."""
@@ -139,23 +137,6 @@ class Stop:
             move = self.measure(z - equation.anchor - r)
             tol = min(tol, max(self.of_move * move, LEAST_PART * tol))
         return max(tol, ULPS * torch.finfo(z.dtype).eps * self.measure(z))
-
-    def is_noise(self, equation: ImplicitEquation, z: Tensor, r: Tensor) -> bool:
-        """Is the residual what rounding makes of it? With gamma |J| = 1e4 an ulp of z is 1e4 ulp of the residual.
-
-        Two evaluations, an ulp away, tell how large that is in each component, and the residual counts as noise
-        where it is no more than a few times that. Most of it must be: a large residual in a component that is not
-        stiff is an error, however loud the stiff ones are.
-        """
-        if not self.by_residual:
-            return False
-        eps = torch.finfo(z.dtype).eps
-        change = torch.zeros_like(r)
-        for seed in (1, 2):
-            moved = z * (1.0 + 2.0 * eps * rough_signs(z, seed))
-            change = torch.maximum(change, (equation.residual(moved) - r).abs())
-        excess = (r.abs() - NOISE * (eps * z.abs() + change)).clamp(min=0.0)
-        return self.measure(excess) <= max(self.tol, EXPLAINED * self.measure(r))
 
 
 @dataclass(frozen=True)
@@ -244,11 +225,9 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         if size < PROGRESS * best_size:
             best, best_size, best_at = z, size, i
         elif _is_suspect(solver, equation, i - best_at, best_size, patience):
-            r_best = equation.residual(best) if stop.by_residual else r
-            if stop.is_noise(equation, best, r_best):
+            if stop.by_residual and (heard := _heard(solver, equation, best, z, r, stop, tol, i)) is not None:
                 equation.f.learned["noise"] = best_size / abs(number(equation.gamma))
-                return InnerResult(solver.name, best, Status.SUCCESS, i, best_size, tol, r_best)
-            del r_best
+                return heard
             if i - best_at >= patience:
                 status = Status.INNER_STAGNATED
                 break
@@ -256,12 +235,27 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
     return InnerResult(solver.name, best, solver.explain(status, state), i, reported, tol)
 
 
+def _heard(
+    solver: InnerSolver, equation: ImplicitEquation, best: Tensor, z: Tensor, r: Tensor, stop: Stop, tol: float, i: int
+) -> InnerResult | None:
+    """The end of a solve whose residual is noise; None where it is not. An exact move leaves nothing but noise,
+    whichever residual is the least; of others the best point counts, and something slow may hide there."""
+    if not solver.exact:
+        z, r = best, equation.residual(best)
+    noise, sure = noise_at(equation, z, r), True
+    if not is_noise(r, noise, stop.measure, tol):
+        return None
+    if not solver.exact:
+        z, r, sure = uncovered(equation, z, r, stop.measure(noise), stop.measure, tol)
+    status = Status.SUCCESS if sure else Status.INNER_STAGNATED
+    return InnerResult(solver.name, z, status, i, stop.measure(r), tol, r)
+
+
 def _is_suspect(solver: InnerSolver, equation: ImplicitEquation, idle: int, size: float, patience: int) -> bool:
     """Is it time to ask whether the best residual is noise? Soon, if it has the size that noise had before: in float32,
     where that is so in step after step, most iterations would be spent on waiting."""
     if idle == solver.noise_doubt:
-        known = equation.f.learned.get("noise", 0.0)
-        return size <= AS_BEFORE * known * abs(number(equation.gamma))
+        return noise_is_near(equation, size)
     return idle % min(solver.noise_patience, patience) == 0
 
 

@@ -65,6 +65,7 @@ class Newton(InnerSolver):
     max_iters: ClassVar[int] = 100
     patience: ClassVar[int] = 15
     local: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
     noise_doubt: ClassVar[int] = 1
     tries: ClassVar[int] = 4
 
