@@ -11,6 +11,7 @@ from torch import Tensor
 from ..banded import Layout, band_of, factorised, transposed
 from ..inner import GRID_LIMIT
 from ..jacobian import LEAST, PROBES, Compressed, Pattern, jacobian_rows, stencil
+from ..linear import Matvec, is_rounded, refined
 from ..solution import Stats
 from ..spread import present
 from ..vector_field import VectorField
@@ -53,8 +54,8 @@ class Direct:
         if found is not None:
             self.f.remember(found)
 
-    def solve(self, products: Products, g: Tensor) -> Tensor | None:
-        """u, or None where the matrix is singular or has entries where none were expected."""
+    def solve(self, products: Products, g: Tensor, rtol: float) -> Tensor | None:
+        """u to rtol, or None where the matrix is singular or has entries where none were expected."""
         n = g.numel()
         made = jacobian_rows(products.moved, products.x, self._known(n), look=False, full=n <= SMALL)
         self.stats.count("n_jac", made.products)
@@ -62,13 +63,18 @@ class Direct:
             self.f.remember(made.pattern)
         if made.matrix is None:
             return None
-        u = _solved(made.matrix, None if self.f is None or n < BANDED else self.f.layout, g)
-        return u if u is not None and bool(torch.isfinite(u).all()) else None
+        factors = _factorised(made.matrix, None if self.f is None or n < BANDED else self.f.layout)
+        if factors is None:
+            return None
+        solve, largest = factors
+        rounded = is_rounded(largest, g.dtype, rtol)
+        u = refined(solve, lambda v: v - products.of_x(v), g, rtol=rtol) if rounded else solve(g)
+        return u if bool(torch.isfinite(u).all()) else None
 
-    def rescue(self, products: Products, g: Tensor, cost: int) -> Tensor | None:
+    def rescue(self, products: Products, g: Tensor, rtol: float, cost: int) -> Tensor | None:
         """u where a Krylov solve has failed, after so many products."""
         self.look(products, cost)
-        return None if self._known(g.numel()) is None else self.solve(products, g)
+        return None if self._known(g.numel()) is None else self.solve(products, g, rtol)
 
     def _known(self, n: int) -> Pattern | None:
         """The pattern, if it is that of all n unknowns and a matrix with it can be solved with."""
@@ -78,14 +84,22 @@ class Direct:
         return known if n <= DENSE or self.f.layout is not None else None
 
 
-def _solved(rows: Tensor | Compressed, layout: Layout | None, g: Tensor) -> Tensor | None:
+def _factorised(rows: Tensor | Compressed, layout: Layout | None) -> tuple[Matvec, float] | None:
+    """What solves with `I - M_x^T`, and the largest of its entries; None where it is singular."""
     if isinstance(rows, Compressed) and layout is not None:
         band = transposed(band_of(rows, layout)).neg_()
         band[:, layout.width] += 1.0
-        u = torch.empty_like(g)
-        u[layout.order] = factorised(band).solve(g[layout.order])
-        return u
+        largest, made = float(band.abs().max()), factorised(band)
+
+        def solve(g: Tensor) -> Tensor:
+            u = torch.empty_like(g)
+            u[layout.order] = made.solve(g[layout.order])
+            return u
+
+        return solve, largest
     matrix = -(rows.dense() if isinstance(rows, Compressed) else rows).mT
     matrix.diagonal().add_(1.0)
-    u, info = torch.linalg.solve_ex(matrix, g)
-    return u if int(info) == 0 else None
+    lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
+    if int(info) != 0:
+        return None
+    return lambda g: torch.linalg.lu_solve(lu, pivots, g.unsqueeze(-1)).squeeze(-1), float(matrix.abs().max())

@@ -81,7 +81,7 @@ class Transposed:
             raise non_finite(at.user_t)
         if not somewhere(products.moved.requires_grad) or not anywhere(g != 0):
             return g, [None] * len(products.inputs)
-        u = self.direct.solve(products, g) if self.direct.is_cheaper(g, self.cost) else None
+        u = self.direct.solve(products, g, self.rtol) if self.direct.is_cheaper(g, self.cost) else None
         if u is not None:
             return u, products.of_all(u)[1] if products.inputs else []
         # Gradients of a dissipative problem decay until the squares in a norm underflow: solve for g over its size.
@@ -89,7 +89,7 @@ class Transposed:
         try:
             u, sums = self._krylov(products, g / size, at, size)
         except SolverError:
-            u = self.direct.rescue(products, g, self.stats.n_vjp - before)
+            u = self.direct.rescue(products, g, self.rtol, self.stats.n_vjp - before)
             if u is None:
                 raise
             return u, products.of_all(u)[1] if products.inputs else []

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..inner import DENSE_LIMIT
-from ..linear import gmres
+from ..linear import gmres, is_rounded, refined
 from .field import BatchField, Pullback
 
 LINEAR_RTOL = 0.02  # of what an inexact Newton step may leave
@@ -66,12 +66,20 @@ def linearised(f: BatchField, t: Tensor, y: Tensor) -> Linearised:
 
 def transposed(f: BatchField, t: Tensor, z: Tensor, gamma: Tensor, g: Tensor, rtol: float) -> Tensor:
     """u with `(I - gamma J)^T u = g`, for every sample."""
+    column = gamma[:, None]
     if z.shape[-1] <= DENSE_LIMIT:
         jacobian = f.jacobian(t, z)
         matrix = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device) - gamma[:, None, None] * jacobian
-        return torch.linalg.solve_ex(matrix.mT, g.unsqueeze(-1)).result.squeeze(-1)
+        lu, pivots, _ = torch.linalg.lu_factor_ex(matrix.mT)
+
+        def solve(b: Tensor) -> Tensor:
+            return torch.linalg.lu_solve(lu, pivots, b.unsqueeze(-1)).squeeze(-1)
+
+        if not is_rounded(float(matrix.abs().max()), z.dtype, rtol):
+            return solve(g)
+        back: Pullback = f.pullback(t, z)
+        return refined(solve, lambda v: v - _sane(column * back(v)), g, rtol=rtol)
     pull: Pullback = f.pullback(t, z)
-    column = gamma[:, None]
     done = gmres(lambda v: v - _sane(column * pull(v)), g, rtol=rtol, max_iters=MAX_ITERS, restart=RESTART)
     if not done.residual <= 10.0 * rtol:
         raise RuntimeError(f"`per_sample`, backward: a transposed system of {z.shape[-1]} unknowns was solved to "
