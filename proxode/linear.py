@@ -112,13 +112,13 @@ def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tupl
 
 
 def is_rounded(largest: float, dtype: torch.dtype, rtol: float) -> bool:
-    """Does a matrix with entries up to `largest`, and eigenvalues down to one, lose more than rtol when it is written down?"""
+    """Does a matrix with entries up to `largest`, and eigenvalues down to one, lose more than rtol by rounding?"""
     return torch.finfo(dtype).eps * largest > rtol
 
 
 def refined(solve: Matvec, matvec: Matvec, b: Tensor, *, rtol: float) -> Tensor:
-    """`A x = b` by a factorised A, with residuals from products (iterative refinement: Higham 2002, Accuracy and Stability
-    of Numerical Algorithms, chapter 12).
+    """`A x = b` by a factorised A, with residuals from products (iterative refinement: Higham 2002, Accuracy and
+    Stability of Numerical Algorithms, chapter 12).
 
     In float32 the one of `1 - gamma J` is lost in entries of 1e5, and with it what is slow in a stiff system; a product
     with what is slow has no large numbers in it. Rows are systems of their own: one that gets no better stays.

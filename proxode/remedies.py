@@ -37,7 +37,7 @@ def for_equation(inner: InnerResult, *, can_adapt: bool, held: bool, undefined: 
         return ""
     if status in (Status.INNER_DIVERGED, Status.INNER_NON_FINITE) and _has_length(inner.solver):
         ways.append("lower `inner_lr` or leave it out")
-    if status is not Status.INNER_NON_FINITE:
+    if status is not Status.INNER_NON_FINITE or inner.iterations:  # the iterates may have grown out of all bounds
         ways.append(OTHERS if status is Status.INNER_OUTSIDE_RADIUS else _other_than(inner.solver))
     return "; ".join(way for way in ways if way)
 

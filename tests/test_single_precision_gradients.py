@@ -47,7 +47,9 @@ def chain(k: Tensor) -> Func:
     return f
 
 
-def gradients(func: Callable[[Tensor], Func], shape: tuple[int, ...], dtype: torch.dtype, **options: Any) -> list[Tensor]:
+def gradients(
+    func: Callable[[Tensor], Func], shape: tuple[int, ...], dtype: torch.dtype, **options: Any
+) -> list[Tensor]:
     k = torch.tensor(0.5, dtype=dtype, requires_grad=True)
     y0 = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype).requires_grad_()
     y = proxode.solve(func(k), y0, 0.0, 1.0, rtol=1e-5, atol=1e-6, **options).ys[-1]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..norms import Norm, all_finite, rms_norm, two_norm
+from ..randomness import is_random
 from ..status import Status
 from ..times import number
 from .equation import ImplicitEquation
@@ -225,7 +226,8 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         if size < PROGRESS * best_size:
             best, best_size, best_at = z, size, i
         elif _is_suspect(solver, equation, i - best_at, best_size, patience):
-            if stop.by_residual and (heard := _heard(solver, equation, best, z, r, stop, tol, i)) is not None:
+            heard = _heard(solver, equation, (best, best_size), (z, r), stop, tol, i) if stop.by_residual else None
+            if heard is not None:
                 equation.f.learned["noise"] = best_size / abs(number(equation.gamma))
                 return heard
             if i - best_at >= patience:
@@ -236,12 +238,18 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
 
 
 def _heard(
-    solver: InnerSolver, equation: ImplicitEquation, best: Tensor, z: Tensor, r: Tensor, stop: Stop, tol: float, i: int
+    solver: InnerSolver, equation: ImplicitEquation, best: tuple[Tensor, float], last: tuple[Tensor, Tensor],
+    stop: Stop, tol: float, i: int,
 ) -> InnerResult | None:
     """The end of a solve whose residual is noise; None where it is not. An exact move leaves nothing but noise,
-    whichever residual is the least; of others the best point counts, and something slow may hide there."""
+    whichever residual is the least; of others the best point counts, and something slow may hide there. A residual
+    that is another one when it is asked for again may be that of an f which is random."""
+    z, r = last
     if not solver.exact:
-        z, r = best, equation.residual(best)
+        z, best_size = best
+        r = equation.residual(z)
+        if stop.measure(r) != best_size and is_random(equation.f, number(equation.t), z):
+            return InnerResult(solver.name, z, Status.RANDOM, i, best_size, tol, r)
     noise, sure = noise_at(equation, z, r), True
     if not is_noise(r, noise, stop.measure, tol):
         return None
