@@ -311,6 +311,21 @@ def robertson_cells() -> dict[str, Any]:
 
 
 @case
+def noise() -> dict[str, Any]:
+    """Uneven parts in float32, whose residual is rounding: GMRES restarts at the same product everywhere."""
+    rows = (6_000, 12_000)[rank()]
+    y0 = torch.rand(rows, generator=torch.Generator().manual_seed(rank()))
+
+    def ring(t: Tensor, y: Tensor) -> Tensor:
+        x = halo(y, ends="wrap")
+        return 1e6 * (x[2:] - 2 * y + x[:-2])
+
+    options: dict[str, Any] = {"method": "bdf2", "step_size": 0.05, "inner": "anderson", "throw": False}
+    solution = proxode.solve(ring, y0, 0.0, 0.1, rtol=1e-5, atol=1e-6, group=dist.group.WORLD, **options)
+    return {"status": solution.status.name, "nfe": solution.stats.nfe_forward}
+
+
+@case
 def halos() -> dict[str, Any]:
     """The rows around a part, and `<H x, w> = <x, H^T w>` over all processes, for every kind of end."""
     found, size = {}, dist.get_world_size()

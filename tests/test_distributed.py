@@ -41,7 +41,7 @@ def launched(processes: int, folder: Path, *cases: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     samples = ("data_parallel", "fully_sharded", "func_that_communicates")
-    states = ("divided", "other_layouts", "corners", "messages", "robertson_cells", "halos", "refusals")
+    states = ("divided", "other_layouts", "corners", "messages", "robertson_cells", "halos", "refusals", "noise")
     return launched(2, tmp_path_factory.mktemp("two"), *samples, *states)
 
 
@@ -127,6 +127,11 @@ def test_a_difference_that_says_nothing_is_no_reason_to_refuse(of_two: list[dict
     for found in (each["robertson_cells"] for each in of_two):
         assert found["mass"] < 1e-4 and found["gradient"]
         assert abs(found["a"] - 0.8414) < 1e-3  # Robertson at t = 10 (Hairer & Wanner 1996, IV.10)
+
+
+def test_uneven_parts_in_noise_restart_together(of_two: list[dict[str, Any]]) -> None:
+    first, second = (found["noise"] for found in of_two)
+    assert first == second and first["status"] == "INNER_STAGNATED" and 400 < first["nfe"] < 2_000
 
 
 def test_an_exchange_whose_backward_is_wrong_is_refused_at_every_size(exchanges: list[dict[str, Any]]) -> None:

@@ -135,3 +135,75 @@ def test_noise_behind_which_nothing_can_be_seen_is_a_failure() -> None:
         proxode.odeint(long_ring, y0, TIMES, method="bdf2", options=options, rtol=1e-5, atol=1e-6)
     assert caught.value.status is proxode.Status.INNER_STAGNATED
     assert caught.value.solution.stats.nfe_forward <= 2_000
+
+
+def right_or_failed(func: Any, y0: Tensor, exact: Tensor, off: float, **options: Any) -> bool:
+    """Whether the solve went through; if it did, it must be right."""
+    solution = proxode.solve(func, y0, 0.0, 1.0, rtol=1e-5, atol=1e-6, throw=False, **options)
+    if solution.status.ok:
+        assert float((solution.ys[-1].double() - exact).abs().max()) <= off
+    else:
+        assert solution.status is proxode.Status.INNER_STAGNATED
+    return solution.status.ok
+
+
+@pytest.mark.parametrize("method", ["backward_euler", "bdf2"])
+@pytest.mark.parametrize("rate", [1e7, 1e8, 1e10])
+def test_a_matrix_in_which_the_one_is_lost_solves_nothing(method: str, rate: float) -> None:
+    """Beyond `gamma |J| = 1 / eps` all of `1 - gamma J` is rounding: what is slow was off by any factor (5e14)."""
+    y0 = torch.rand(64, generator=torch.Generator().manual_seed(0))
+
+    def ring(t: Tensor, y: Tensor) -> Tensor:
+        return rate * (torch.roll(y, 1) - 2 * y + torch.roll(y, -1))
+
+    def pair(t: Tensor, y: Tensor) -> Tensor:
+        flow = rate * y[1] - 0.7 * rate * y[0]
+        return torch.stack([flow, -flow])
+
+    options: dict[str, Any] = {"method": method, "step_size": 0.1}
+    assert right_or_failed(ring, y0, y0.double().mean().expand(64), 3e-5, **options)
+    ends = torch.tensor([1.3 / 1.7, 0.7 * 1.3 / 1.7], dtype=torch.float64)
+    assert right_or_failed(pair, torch.tensor([1.0, 0.3]), ends, 3e-5, **options)
+
+
+@pytest.mark.parametrize("inner", ["newton", "anderson", "newton_krylov", "fr", "lbfgs"])
+def test_a_search_behind_noise_that_has_not_come_to_its_end_is_no_success(inner: str) -> None:
+    """What is slow is nonlinear here: moves of Newton's method that shrink slowly are not noise."""
+
+    def func(t: Tensor, y: Tensor) -> Tensor:
+        a, b = y.chunk(2)
+        flow, mean = 1e7 * (b - a), (a + b) / 2
+        return torch.cat([flow, -flow + 2 * (1 - torch.exp(8 * mean))])
+
+    y0 = 1.0 + 0.05 * torch.rand(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    options = {"method": "backward_euler", "step_size": 0.05}
+    exact = proxode.solve(func, y0, 0.0, 1.0, inner="newton", rtol=1e-9, atol=1e-11, **options).ys[-1]
+    solved = right_or_failed(func, y0.float(), exact, 1e-4, inner=inner, **options)
+    assert solved or inner == "fr"
+
+
+@pytest.mark.parametrize("rate", [1e5, 1e6])
+@pytest.mark.parametrize("inner", ["newton", "auto"])
+def test_newton_with_a_jacobian_that_lacks_what_is_stiff_is_not_believed(inner: str, rate: float) -> None:
+    """For f has detached it: the iteration diverges, and the noise of what is large is large."""
+
+    def func(t: Tensor, y: Tensor) -> Tensor:
+        a, b = y.chunk(2)
+        flow = rate * (b - a).detach()
+        return torch.cat([flow, -flow - 0.5 * b])
+
+    y0 = torch.rand(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    options = {"method": "bdf2", "step_size": 0.05}
+    exact = proxode.solve(func, y0, 0.0, 1.0, inner="newton_krylov", rtol=1e-8, atol=1e-9, **options).ys[-1]
+    right_or_failed(func, y0.float(), exact, 1e-4, inner=inner, **options)
+
+
+def test_a_residual_of_nothing_is_a_solution() -> None:
+    """Beyond 1 / eps a state that is even leaves none at all: there was a division by it."""
+    y0 = torch.rand(512, generator=torch.Generator().manual_seed(0))
+    even = y0.double().mean().expand(512)
+
+    def ring(t: Tensor, y: Tensor) -> Tensor:
+        return 1e8 * (torch.roll(y, 1) - 2 * y + torch.roll(y, -1))
+
+    right_or_failed(ring, y0, even, 1e-4, method="bdf2", step_size=0.1, inner="anderson")

@@ -16,7 +16,7 @@ from ..randomness import is_random
 from ..status import Status
 from ..times import number
 from .equation import ImplicitEquation
-from .noise import is_noise, noise_at, noise_is_near, uncovered
+from .noise import by_products, is_noise, noise_at, noise_is_near, uncovered
 from .own import checked_step, is_own
 
 DIVERGED = 1e8  # growth of the residual beyond its first size that no solver here comes back from
@@ -59,7 +59,6 @@ class InnerSolver:
     noise_patience: ClassVar[int] = 20  # iterations without progress after which the residual may be noise
     noise_doubt: ClassVar[int] = 5  # the same where it is as small as one that was noise in an equation before
     local: ClassVar[bool] = False  # is it sure near a root, and only there?
-    exact: ClassVar[bool] = False  # are its moves those of the whole linear system, behind which nothing slow hides?
 
     def init(self, equation: ImplicitEquation, z: Tensor, r: Tensor, goal: Goal) -> Any:
         """The state before the first step. r is the residual at z."""
@@ -83,6 +82,10 @@ class InnerSolver:
 
     def reached(self, equation: ImplicitEquation, r: Tensor, state: Any) -> None:
         """The last point that `step` proposed has the residual r, and that is small enough: what can be learned."""
+
+    def correction(self, state: Any, r: Tensor) -> Tensor | None:
+        """The move that a residual r asks for, by a matrix that the solver has; None: it has none."""
+        return None
 
     def limits(self, state: Any, *, hurried: bool) -> tuple[int, int]:
         """Iterations that a solve may take, and those without progress that end it. Where a shorter step is the
@@ -159,6 +162,21 @@ class InnerResult:
         return self.status.ok
 
 
+class Best(NamedTuple):
+    """Of all points the one with the least residual, and the size of that."""
+
+    z: Tensor
+    size: float
+
+
+class Last(NamedTuple):
+    """Where a solver is."""
+
+    z: Tensor
+    r: Tensor
+    state: Any
+
+
 @torch.no_grad()
 def solve_equation(solver: InnerSolver, equation: ImplicitEquation, guess: Tensor, stop: Stop) -> InnerResult:
     """Iterate until the stopping test holds; the outcome is a value, also where it is a failure."""
@@ -226,9 +244,9 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
         if size < PROGRESS * best_size:
             best, best_size, best_at = z, size, i
         elif _is_suspect(solver, equation, i - best_at, best_size, patience):
-            heard = _heard(solver, equation, (best, best_size), (z, r), stop, tol, i) if stop.by_residual else None
+            asked = Best(best, best_size), Last(z, r, state)
+            heard = _heard(solver, equation, *asked, stop, tol, i) if stop.by_residual else None
             if heard is not None:
-                equation.f.learned["noise"] = best_size / abs(number(equation.gamma))
                 return heard
             if i - best_at >= patience:
                 status = Status.INNER_STAGNATED
@@ -238,32 +256,41 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
 
 
 def _heard(
-    solver: InnerSolver, equation: ImplicitEquation, best: tuple[Tensor, float], last: tuple[Tensor, Tensor],
-    stop: Stop, tol: float, i: int,
+    solver: InnerSolver, equation: ImplicitEquation, best: Best, last: Last, stop: Stop, tol: float, i: int
 ) -> InnerResult | None:
-    """The end of a solve whose residual is noise; None where it is not. An exact move leaves nothing but noise,
-    whichever residual is the least; of others the best point counts, and something slow may hide there. A residual
-    that is another one when it is asked for again may be that of an f which is random."""
-    z, r = last
-    if not solver.exact:
-        z, best_size = best
-        r = equation.residual(z)
-        if stop.measure(r) != best_size and is_random(equation.f, number(equation.t), z):
-            return InnerResult(solver.name, z, Status.RANDOM, i, best_size, tol, r)
-    noise, sure = noise_at(equation, z, r), True
+    """The end of a solve whose residual is noise; None where it is not. A solver with a matrix goes
+    on from where it is, whichever residual is the least, for its moves leave nothing slow behind; of others the best
+    point counts. A residual that is another one when it is asked for again may be that of an f which is random."""
+    known = solver.correction(last.state, last.r)
+    z, r = last.z, last.r
+    if known is None:
+        z, r = best.z, equation.residual(best.z)
+        if stop.measure(r) != best.size and is_random(equation.f, number(equation.t), z):
+            return InnerResult(solver.name, z, Status.RANDOM, i, best.size, tol, r)
+    noise = noise_at(equation, z, r)
     if not is_noise(r, noise, stop.measure, tol):
         return None
-    if not solver.exact:
-        z, r, sure = uncovered(equation, z, r, stop.measure(noise), stop.measure, tol)
-    status = Status.SUCCESS if sure else Status.INNER_STAGNATED
-    return InnerResult(solver.name, z, status, i, stop.measure(r), tol, r)
+
+    def own(at: Tensor, of: Tensor, part: float) -> tuple[Tensor, bool]:
+        move = solver.correction(last.state, of)
+        assert move is not None
+        return move, True
+
+    for correction in (None if known is None else own, partial(by_products, equation)):
+        if correction is None:
+            continue
+        z, r, sure = uncovered(equation, z, r, stop.measure(noise), stop.measure, tol, correction)
+        if sure:
+            equation.f.learned["noise"] = best.size / abs(number(equation.gamma))
+            return InnerResult(solver.name, z, Status.SUCCESS, i, stop.measure(r), tol, r)
+    return InnerResult(solver.name, z, Status.INNER_STAGNATED, i, stop.measure(r), tol, r)
 
 
 def _is_suspect(solver: InnerSolver, equation: ImplicitEquation, idle: int, size: float, patience: int) -> bool:
     """Is it time to ask whether the best residual is noise? Soon, if it has the size that noise had before: in float32,
     where that is so in step after step, most iterations would be spent on waiting."""
-    if idle == solver.noise_doubt:
-        return noise_is_near(equation, size)
+    if (idle == solver.noise_doubt or solver.noise_doubt == 1) and noise_is_near(equation, size):
+        return True
     return idle % min(solver.noise_patience, patience) == 0
 
 

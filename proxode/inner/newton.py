@@ -65,7 +65,6 @@ class Newton(InnerSolver):
     max_iters: ClassVar[int] = 100
     patience: ClassVar[int] = 15
     local: ClassVar[bool] = True
-    exact: ClassVar[bool] = True
     noise_doubt: ClassVar[int] = 1
     tries: ClassVar[int] = 4
 
@@ -109,6 +108,9 @@ class Newton(InnerSolver):
 
     def is_whole(self, state: ChordState) -> bool:
         return state.taken == 1.0
+
+    def correction(self, state: ChordState, r: Tensor) -> Tensor | None:
+        return None if state.factors is None else state.factors.solve(r)
 
     def limits(self, state: ChordState, *, hurried: bool) -> tuple[int, int]:
         """Damped steps may lead nearer to the root for long before they shrink the residual."""
