@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
@@ -70,7 +72,8 @@ def step_failure(
     met = problem.f.undefined
     undefined = met is not None and number(t0) < met.t <= number(t1) and _is_near(problem, y0)
     detail += f"; {_undefined(problem, y0)}" if undefined else ""
-    advice = for_equation(inner, can_adapt=method.adapting().adaptive, held=held, undefined=undefined)
+    unknowns = problem.y0.shape[-1] if problem.f.spread is None else math.inf
+    advice = for_equation(inner, unknowns, can_adapt=method.adapting().adaptive, held=held, undefined=undefined)
     return _located(inner.status, problem, t0, t1, detail, advice)
 
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 from .inner import INNER, InnerResult
 from .status import Status
 
+MATRIX = 4096  # unknowns up to which a dense Jacobian is worth a try where nothing else has solved an equation
 HELD = "lower `min_step`, which forbids the shorter step that is needed here"
 SHORTER, ADAPT = "take smaller steps", ", or leave out `step_size`: steps then adapt"
 LOOK = "look at f there (a division, a log, a root?), or at its parameters: a loss that overflowed before"
@@ -19,9 +20,9 @@ UNDEFINED = (
 PARAMETERS = "look at the loss and its gradient before the last step of the optimiser: one of them has overflowed"
 
 
-def for_equation(inner: InnerResult, *, can_adapt: bool, held: bool, undefined: bool) -> str:
-    """Nothing where the status has said it all. `can_adapt`: could the method choose its steps? `held`: it does, and
-    `min_step` keeps them long. `undefined`: has f no value near by?"""
+def for_equation(inner: InnerResult, unknowns: float, *, can_adapt: bool, held: bool, undefined: bool) -> str:
+    """Nothing where the status has said it all. `unknowns`: of which a matrix could be made. `can_adapt`: could the
+    method choose its steps? `held`: it does, and `min_step` keeps them long. `undefined`: has f no value near by?"""
     status, ways = inner.status, [HELD if held else SHORTER + (ADAPT if can_adapt else "")]
     if status.final:
         return ""
@@ -38,7 +39,7 @@ def for_equation(inner: InnerResult, *, can_adapt: bool, held: bool, undefined: 
     if status in (Status.INNER_DIVERGED, Status.INNER_NON_FINITE) and _has_length(inner.solver):
         ways.append("lower `inner_lr` or leave it out")
     if status is not Status.INNER_NON_FINITE or inner.iterations:  # the iterates may have grown out of all bounds
-        ways.append(OTHERS if status is Status.INNER_OUTSIDE_RADIUS else _other_than(inner.solver))
+        ways.append(OTHERS if status is Status.INNER_OUTSIDE_RADIUS else _other_than(inner.solver, unknowns))
     return "; ".join(way for way in ways if way)
 
 
@@ -47,10 +48,10 @@ def _has_length(solver: str) -> bool:
     return solver not in INNER or any(f.name == "lr" for f in fields(INNER[solver]))
 
 
-def _other_than(solver: str) -> str:
-    """The Newton iteration without matrices goes the way of that with one."""
+def _other_than(solver: str, unknowns: float) -> str:
+    """The Newton iteration without matrices goes the way of that with one, and knows less of what is slow."""
     if solver == "newton":
         return ""
-    return "choose 'newton' for small states" if solver == "newton_krylov" else (
-        "choose 'newton_krylov' ('newton' for small states)"
-    )
+    if unknowns <= MATRIX:
+        return "choose 'newton'"
+    return "" if solver == "newton_krylov" else "choose 'newton_krylov', or leave out `inner`"

@@ -44,11 +44,12 @@ class Status(Enum):
     INNER_MAX_ITERATIONS = (
         "the inner solver used all its iterations without reaching its tolerance",
         "raise `inner_max_iters`, loosen `inner_tol`, take smaller steps, or choose a faster inner solver "
-        "('newton_krylov', or 'newton' for small states)",
+        "('newton' up to some thousand unknowns, else 'newton_krylov')",
     )
     INNER_DIVERGED = (
         "the inner solver diverged",
-        "take smaller steps, lower `inner_lr` or leave it out, or choose 'newton_krylov' ('newton' for small states)",
+        "take smaller steps, lower `inner_lr` or leave it out, or choose another inner solver ('newton' up to some "
+        "thousand unknowns, else 'newton_krylov')",
     )
     INNER_OUTSIDE_RADIUS = (
         "the fixed-point iteration expands: gamma times the Lipschitz constant of f is not below one",
@@ -56,12 +57,12 @@ class Status(Enum):
     )
     INNER_NOT_SYMMETRIC = (
         "the Jacobian of f is not symmetric, which conjugate gradients need",
-        "choose 'newton_krylov', 'anderson', or 'newton' for small states",
+        "leave out `inner`, or choose 'newton' (up to some thousand unknowns), 'anderson', 'newton_krylov'",
     )
     INNER_STAGNATED = (
         "the inner solver stopped making progress above its tolerance",
         "see that f does not jump in y (sign, round); loosen `inner_tol`, take smaller steps, use float64, or choose "
-        "'newton_krylov' ('newton' for small states)",
+        "another inner solver ('newton' up to some thousand unknowns, else 'newton_krylov')",
     )
     INNER_NON_FINITE = (
         "the inner solver met a nan or infinite value",

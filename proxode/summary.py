@@ -189,8 +189,8 @@ def advice(solution: Solved) -> Iterator[str]:
         told = solution.failure is not None and solution.failure.advice  # that f is at fault, or the length of steps
         if stats.n_inner_failed > FAILED * stats.n_steps and not told:
             yield (
-                f"{counted(stats.n_inner_failed)} not solved, in {stats.n_steps:,} steps: try inner='newton_krylov' "
-                "('newton' for small states), or leave out `inner` and its options"
+                f"{counted(stats.n_inner_failed)} not solved, in {stats.n_steps:,} steps: leave out `inner` and "
+                "its options, or try inner='newton' (up to some thousand unknowns), else 'newton_krylov'"
             )
     tried = stats.steps.columns()
     taken = tried.of(tried.accepted)

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..controllers import first_length, trial_length
 from ..norms import tolerance_scale
 from ..observers import Attempt, Observer
+from ..randomness import SUSPECT, has_drawn, is_random
 from ..solution import Stats
 from ..status import Status
 from ..tolerances import BACKWARD
@@ -22,7 +23,7 @@ from .standing import Standing
 ROUNDING = 1e-10
 STUCK = 50  # rejections in a row: the step is nothing by then
 RUNNING, STIFF = -1, -2  # codes of those that have no status yet; the second wait for BDF
-STATUSES = (Status.SUCCESS, Status.MAX_STEPS, Status.STEP_UNDERFLOW, Status.NON_FINITE)
+STATUSES = (Status.SUCCESS, Status.MAX_STEPS, Status.STEP_UNDERFLOW, Status.NON_FINITE, Status.RANDOM)
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,17 @@ def ended(batch: Batch, place: Place) -> Tensor:
                           (Status.SUCCESS, there)):  # fmt: skip
         code = torch.where(over & where, STATUSES.index(status), code)
     return code
+
+
+def over_if_random(batch: Batch, place: Place) -> Place:
+    """As `randomness.is_noise`, asked at the 16th, 32nd, 64th ... step of the batch."""
+    steps = batch.f.stats.n_steps
+    if steps < SUSPECT or steps & (steps - 1) or not has_drawn(batch.f.drawn, place.y.device):
+        return place
+    rejected = int((place.counts.steps - place.counts.accepted).max())
+    if rejected < SUSPECT or not is_random(batch.f, place.t, place.y):
+        return place
+    return place._replace(code=torch.where(place.code == RUNNING, STATUSES.index(Status.RANDOM), place.code))
 
 
 def save(

@@ -49,11 +49,11 @@ def solve_samples(
     batch = Batch(f, flat, sign * starts, last, relative, absolute, share, reserve, max_steps, observers)
     name = method if isinstance(method, str) else "auto"
     f.stats.steps.method = name
-    before = drawn(flat.device)
+    f.drawn = drawn(flat.device)
     with observed(observers, Trip(name, 0.0, 1.0, flat.numel(), f.stats, samples=size)) as ending:
         outputs, place = run(batch, way)
         ending.status = Status.SUCCESS
-    noisy = has_drawn(before, flat.device) and is_random(f, batch.t0, batch.y0)
+    noisy = has_drawn(f.drawn, flat.device) and is_random(f, batch.t0, batch.y0)
     statuses = statuses_of(place, raised=(asked < relative).any(-1), noisy=noisy)
     solution = solution_of(f, batch, outputs, place, statuses, starts, ends, save_at)
     f.stats.seconds = perf_counter() - began

@@ -26,6 +26,7 @@ from .batch import (
     ended,
     first_steps,
     harmless,
+    over_if_random,
     rms,
     save,
     tell,
@@ -54,20 +55,21 @@ class Tried(NamedTuple):
     y: Tensor  # at its end
 
 
-def run(batch: Batch, tableau: ExplicitTableau, outputs: list[Tensor], leaving: bool = False) -> Place:
+def run(batch: Batch, tableau: ExplicitTableau, outputs: list[Tensor], slope: Tensor, leaving: bool = False) -> Place:
     """To the end of every sample; with `leaving` the stiff ones stop on the way, with the code STIFF."""
-    place, drive = _start(batch, tableau, leaving)
+    place, drive = _start(batch, tableau, slope, leaving)
     while bool((place.code == RUNNING).any()):
         before = batch.f.stats.n_accepted
         place, drive = _step(batch, tableau, place, drive, outputs, leaving)
         if batch.observers:
             tell(batch, place, tableau.name, tableau.order, batch.f.stats.n_accepted > before)
+        if leaving:
+            place = over_if_random(batch, place)
     return place
 
 
-def _start(batch: Batch, tableau: ExplicitTableau, leaving: bool) -> tuple[Place, Drive]:
+def _start(batch: Batch, tableau: ExplicitTableau, slope: Tensor, leaving: bool) -> tuple[Place, Drive]:
     place, y0 = Place.of(batch), batch.y0.detach()
-    slope = batch.f(batch.t0, y0)
     with torch.no_grad():
         h, rho = first_steps(batch, batch.t0, y0, slope, power_of(tableau))
         code = torch.where(torch.isfinite(slope).all(-1), RUNNING, STATUSES.index(Status.NON_FINITE))

@@ -51,6 +51,7 @@ class BatchField:
         self.plain = not structure.is_tuple and len(structure.shapes[0]) == 2
         self.wanted = torch.is_grad_enabled()  # may anybody want a gradient?
         self._argument = Argument()
+        self.drawn: Tensor | None = None  # how far torch's generator was when the solve began
         self.captures = False  # has f been seen to depend on something that wants one?
 
     def __call__(self, t: Tensor, y: Tensor) -> Tensor:

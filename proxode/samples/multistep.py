@@ -23,6 +23,7 @@ from .batch import (
     ended,
     first_steps,
     harmless,
+    over_if_random,
     rms,
     save,
     tell,
@@ -44,10 +45,10 @@ class Jacobians(NamedTuple):
     spent: int = 0  # iterations that better ones would have spared
 
 
-def run(batch: Batch, max_order: int, outputs: list[Tensor], place: Place) -> Place:
-    """From where those that are RUNNING or STIFF are to the end of each."""
+def run(batch: Batch, max_order: int, outputs: list[Tensor], place: Place, slope: Tensor | None = None) -> Place:
+    """From where those that are RUNNING or STIFF are to the end of each; `slope` is f there, if it is known."""
     code = torch.where(place.code == STIFF, RUNNING, place.code)
-    slope = batch.f(place.t, place.y)
+    slope = batch.f(place.t, place.y) if slope is None else slope
     finite = torch.isfinite(slope).all(-1)
     code = torch.where((code == RUNNING) & ~finite, STATUSES.index(Status.NON_FINITE), code)
     place = place._replace(code=code, rejected=torch.zeros_like(place.rejected))
@@ -63,6 +64,7 @@ def run(batch: Batch, max_order: int, outputs: list[Tensor], place: Place) -> Pl
         place, past, known = _step(batch, max_order, place, past, known, slope, outputs)
         if batch.observers:
             tell(batch, place, "bdf", past.order, batch.f.stats.n_accepted > before)
+        place = over_if_random(batch, place)
     return place
 
 

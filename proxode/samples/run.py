@@ -13,6 +13,7 @@ from ..methods.bdf import MAX_ORDER
 from ..methods.explicit_tableaus import EXPLICIT
 from ..methods.tableaus import ExplicitTableau
 from . import explicit, multistep
+from .apart import check_apart
 from .batch import STIFF, Batch, Place
 
 PAIRS = {name: tableau for name, tableau in EXPLICIT.items() if tableau.b_error is not None}
@@ -44,10 +45,12 @@ def way_of(method: Any) -> Way:
 def run(batch: Batch, way: Way) -> tuple[list[Tensor], Place]:
     """The state at every output, and where every sample ended; what was not reached is nan."""
     outputs, place = batch.empty(), Place.of(batch)
+    slope = batch.f(batch.t0, batch.y0)
+    check_apart(batch, slope)
     if way.pair is not None:
-        place = explicit.run(replace(batch, share=batch.reserve), way.pair, outputs, leaving=way.adapts)
+        place = explicit.run(replace(batch, share=batch.reserve), way.pair, outputs, slope, leaving=way.adapts)
     if batch.observers and way.adapts:
         logs.STEPS.debug("%d of %d samples go on with bdf", int((place.code == STIFF).sum()), len(place.code))
     if way.max_order:
-        place = multistep.run(batch, way.max_order, outputs, place)
+        place = multistep.run(batch, way.max_order, outputs, place, slope if way.pair is None else None)
     return outputs, place
