@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import proxode
+import proxode.nn
 
 T = torch.linspace(0, 1, 3, dtype=torch.float64)
 Y0 = torch.tensor([1.0, -0.5], dtype=torch.float64)
@@ -108,6 +109,27 @@ def test_a_bad_step_size_is_named(method: str, size: Any, kind: Any) -> None:
         proxode.odeint(f, Y0, T, method=method, options={"step_size": size})
     with pytest.raises(kind, match="`step_size` must be"):
         proxode.solve(f, Y0, 0.0, 1.0, method=method, step_size=size)
+
+
+@pytest.mark.parametrize(("size", "count"), [(1e-9, "1,000,000,000"), (1e-320, "inf")])
+def test_a_step_size_whose_grid_would_fill_the_memory_is_refused(size: float, count: str) -> None:
+    message = f"`step_size` {size:g} makes {count} steps of a time of 1, more than 10,000,000: give a larger one"
+    with pytest.raises(ValueError, match=message):
+        proxode.odeint(f, Y0, T.flip(0), method="bdf2", options={"step_size": size})
+    with pytest.raises(ValueError, match=message):
+        proxode.solve(f, Y0, 0.0, 1.0, method="rk4", step_size=size)
+    with pytest.raises(ValueError, match=message):
+        proxode.Stepper(f, Y0, 0.0, t1=1.0, method="rk4", step_size=size)
+    with pytest.raises(ValueError, match=message):
+        proxode.nn.NeuralODE(f, 1.0, method="rk4", step_size=size)(Y0)
+
+
+def test_a_step_size_below_the_rounding_of_the_time_is_named() -> None:
+    late = {"method": "rk4", "options": {"step_size": 1e-8}}
+    with pytest.raises(ValueError, match=r"`step_size` 1e-08 is less than the rounding of the times there, 1\.2e"):
+        proxode.odeint(f, Y0, 1e9 + 1e-3 * T, **late)
+    with pytest.raises(ValueError, match="`step_size` 1e-08 is less than the rounding"):
+        proxode.odeint_event(f, Y0, torch.tensor(1e9, dtype=T.dtype), event_fn=lambda t, y: y[0] - 0.5, **late)
 
 
 @pytest.mark.parametrize("method", ["rk4", "bdf2"])
