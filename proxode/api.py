@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .events import Event, events_of
+from .events import Event, check_function, events_of
 from .gradients import Continuous, Gradient
 from .inner import InnerSolver
 from .methods import Method, method_of
@@ -153,8 +153,7 @@ def odeint_event(
 def _until_event(
     func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Any, options: dict[str, Any] | None, event_fn: Any
 ) -> tuple[Tensor, Any]:
-    if not callable(event_fn):
-        raise TypeError(f"`event_fn` must be callable as event_fn(t, y), but it is a {type(event_fn).__name__}")
+    check_function(event_fn, "event_fn")
     if isinstance(t, Tensor) and t.dim() == 1 and len(t) != 2:
         raise ValueError(f"`t` must have two elements where `event_fn` is given, but it has {len(t)}")
     solution = at_the_door(func, y0, t, rtol, atol, method, options, until=Event(event_fn))
