@@ -187,6 +187,8 @@ def test_a_bad_grid_is_named(method: str, case: Any) -> None:
     nan_as_step_t=("dopri5", {"step_t": torch.tensor([nan])}, ValueError, "`step_t`"),
     step_and_jump=("dopri5", {"step_t": T[1:2], "jump_t": T[1:2]}, ValueError, "`step_t` and `jump_t`"),
     a_norm_that_is_no_function=("dopri5", {"norm": 2}, TypeError, "`norm`"),
+    a_norm_of_each_component=("dopri5", {"norm": torch.abs}, TypeError, r"`norm` must return one number.*shape \(2,\)"),
+    a_norm_without_a_value=("bdf2", {"norm": lambda y: None}, TypeError, "`norm` must return one number.*NoneType"),
     zero_steps=("dopri5", {"max_num_steps": 0}, ValueError, "`max_num_steps` must be a positive integer"),
     negative_steps=("rk4", {"max_num_steps": -5}, ValueError, "`max_num_steps` must be a positive integer"),
     half_a_step=("bdf2", {"max_num_steps": 1.5}, (TypeError, ValueError), "`max_num_steps`"),

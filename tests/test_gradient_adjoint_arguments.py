@@ -190,6 +190,8 @@ def test_a_wrong_tolerance_of_the_adjoint_is_an_error(bad: Any) -> None:
 def test_a_norm_of_the_adjoint_that_is_none_is_an_error() -> None:
     with pytest.raises(TypeError, match="`norm` in adjoint_options must be 'seminorm' or a function"):
         gradients(proxode.odeint_adjoint, adjoint_options={"norm": "halfnorm"})
+    with pytest.raises(TypeError, match="`norm` in adjoint_options must return one number"):
+        gradients(proxode.odeint_adjoint, adjoint_options={"norm": lambda parts: parts[1].abs()})
 
 
 @pytest.mark.parametrize("kind", [Checkpoint, Continuous])
