@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .events import Event, events_of
+from .events import Event, check_function, events_of
 from .gradients import Continuous, Gradient
+from .gradients.continuous import tensors_of
 from .inner import InnerSolver
 from .methods import Method, method_of
 from .prepare import (
@@ -22,7 +23,7 @@ from .prepare import (
     refuse_for_spread,
     save_times,
 )  # fmt: skip
-from .run import Func, at_the_door, run
+from .run import Func, at_the_door, known_options, run
 from .samples import refuse_for_samples, solve_samples
 from .sharding import spread_of
 from .solution import Failure, Solution, SolverError
@@ -90,18 +91,20 @@ def odeint_adjoint(
         adjoint_atol: absolute tolerance of the adjoint solve, in units of the gradient that comes in.
         adjoint_method: method of the adjoint solve; by default that of the forward solve.
         adjoint_options: options of the adjoint solve. `{"norm": "seminorm"}` leaves the gradients of parameters out of
-            the error control; a function there receives `(t, y, adj_y, *adj_params)`.
+            the error control; a function there receives `(t, y, adj_y, *adj_params)`. An unknown option warns.
         adjoint_params: the tensors captured by func that get a gradient; by default all of them.
     """
     if adjoint_options is not None and not isinstance(adjoint_options, dict):
         raise TypeError(f"`adjoint_options` must be a dict, not {type(adjoint_options).__name__}")
+    if adjoint_options is not None:
+        adjoint_options = known_options(adjoint_options, "adjoint_options", level=2)
     if adjoint_method not in (None, method) and options and adjoint_options is None:
         raise ValueError("`adjoint_options` must be given too, for `adjoint_method` is not `method`: {} for none")
     if adjoint_method is not None:
         method_of(adjoint_method)  # an unknown name is an error now, not in backward
     adjoint = Continuous(
         method=adjoint_method, rtol=adjoint_rtol, atol=adjoint_atol, options=adjoint_options,
-        params=None if adjoint_params is None else tuple(adjoint_params),
+        params=None if adjoint_params is None else tensors_of("adjoint_params", adjoint_params),
     )  # fmt: skip
     if options and options.get("gradient") not in (None, "continuous"):
         raise ValueError(
@@ -153,8 +156,7 @@ def odeint_event(
 def _until_event(
     func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Any, options: dict[str, Any] | None, event_fn: Any
 ) -> tuple[Tensor, Any]:
-    if not callable(event_fn):
-        raise TypeError(f"`event_fn` must be callable as event_fn(t, y), but it is a {type(event_fn).__name__}")
+    check_function(event_fn, "event_fn")
     if isinstance(t, Tensor) and t.dim() == 1 and len(t) != 2:
         raise ValueError(f"`t` must have two elements where `event_fn` is given, but it has {len(t)}")
     solution = at_the_door(func, y0, t, rtol, atol, method, options, until=Event(event_fn))

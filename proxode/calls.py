@@ -1,4 +1,4 @@
-"""How func is called, `func(t, y)`, and what to write where it cannot be."""
+"""How functions of time and state are called, `func(t, y)`, and what to write where they cannot be."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ STATES = {"h", "state", "u", "x", "y", "z"}  # names that nobody gives to a time
 TIMES = {"t", "time"}
 
 
-def check_func(func: Any) -> None:
+def check_func(func: Any, argument: str = "func") -> None:
     """Whether func is a function, and not one of a state and a time. For every solve: it costs next to nothing."""
     if not callable(func):
-        raise TypeError(f"`func` must be callable as func(t, y), but it is a {type(func).__name__}")
+        raise TypeError(f"`{argument}` must be callable as {argument}(t, y), but it is a {type(func).__name__}")
     called = _called(func)
     code = getattr(called, "__code__", None)
     names: tuple[str, ...] = () if code is None else code.co_varnames[: code.co_argcount]
     names = names[1:] if inspect.ismethod(called) else names  # without self
     if len(names) == 2 and names[0] in STATES and names[1] in TIMES:
         raise TypeError(
-            f"{_is_called(func)}({', '.join(names)}): exchange its arguments, or write lambda t, y: func(y, t)"
+            f"{_is_called(func, argument)}({', '.join(names)}): exchange its arguments, or write "
+            f"lambda t, y: {argument}(y, t)"
         )
 
 
@@ -34,9 +35,9 @@ def call(func: Any, t: Any, y: Any) -> Any:
         raise
 
 
-def check_call(func: Any) -> None:
+def check_call(func: Any, argument: str = "func") -> None:
     """Raise if func cannot take two arguments. Slower than a step of some: asked where a call has failed, and once for
-    a layer."""
+    a layer or an event."""
     if isinstance(func, nn.Module) and (type(func).__call__ is not nn.Module.__call__ or func._forward_pre_hooks):
         return  # what forward gets is not what it is called with
     try:
@@ -46,22 +47,23 @@ def check_call(func: Any) -> None:
     try:
         signature.bind(None, None)
     except TypeError:
-        raise TypeError(f"{_is_called(func)}{signature}: {_instead(func, len(signature.parameters))}") from None
+        instead = _instead(func, len(signature.parameters), argument)
+        raise TypeError(f"{_is_called(func, argument)}{signature}: {instead}") from None
 
 
-def _instead(func: Any, arguments: int) -> str:
+def _instead(func: Any, arguments: int, argument: str) -> str:
     if arguments != 1:
-        return "give it what else it needs, as in lambda t, y: func(t, y, ...)"
+        return f"give it what else it needs, as in lambda t, y: {argument}(t, y, ...)"
     if isinstance(func, nn.Module):
         return "put it into a module whose forward(self, t, y) returns self.net(y), or write lambda t, y: net(y)"
-    return "write lambda t, y: func(y)"
+    return f"write lambda t, y: {argument}(y)"
 
 
 def _called(func: Any) -> Any:
     return func.forward if isinstance(func, nn.Module) else func
 
 
-def _is_called(func: Any) -> str:
+def _is_called(func: Any, argument: str) -> str:
     kind = type(func).__name__
     name = f"{kind}.forward" if isinstance(func, nn.Module) else getattr(func, "__name__", kind)
-    return f"`func` is called as func(t, y), but it is {name}"
+    return f"`{argument}` is called as {argument}(t, y), but it is {name}"

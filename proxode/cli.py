@@ -18,6 +18,7 @@ from .diagnose_cli import diagnose
 from .paper.display import Display, rich_table, verdict_table
 from .paper.experiment import FULL, QUICK, Experiment, Report
 from .paper.experiments import experiment_of, registered
+from .paper.files import why_not_written
 from .paper.report import COMPLETE, SKIPPED, ReportError
 from .paper.runner import Stopped, draw, report_path, run
 from .paper.training import CheckpointError
@@ -68,6 +69,7 @@ def reproduce(
     folder = Path("reproduce") / scale if out is None else out
     if folder.exists() and not folder.is_dir():
         raise typer.BadParameter(f"{folder} is a file, not a folder", param_hint="--out")
+    _check_writable(folder, "--out")
     names = registered() if name == ALL else [name]
     outcomes = {}
     try:
@@ -96,12 +98,21 @@ def report(
     from .paper.page import write_page
 
     console = _console()
+    if folder.is_dir():
+        _check_writable(folder, "FOLDER")
     try:
         path = write_page(folder)
     except ReportError as error:
         console.print(f"[red]{escape(str(error))}[/red]", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
     _say(console, f"wrote {escape(str(path))}")
+
+
+def _check_writable(folder: Path, argument: str) -> None:
+    """Whether files can be made there, before anything is computed."""
+    reason = why_not_written(folder / ".proxode")
+    if reason is not None:
+        raise typer.BadParameter(f"{folder} cannot be written to ({reason}): choose another", param_hint=argument)
 
 
 def _one(

@@ -20,6 +20,7 @@ from .analysis import Diagnosis
 from .analysis import diagnose as examined
 from .analysis.words import headline, no_advice, number, rows
 from .nn import NeuralODE
+from .paper.files import why_not_written
 from .target import TargetError, attribute, function, load, split, state
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -88,6 +89,8 @@ def check_files(plot: Path | None, json_file: Path | None) -> None:
     for name, path in (("--plot", plot), ("--json", json_file)):
         if path is not None and not path.absolute().parent.is_dir():
             raise TargetError(f"{name} {path}: there is no folder {path.parent}")
+        if path is not None and (reason := why_not_written(path)) is not None:
+            raise TargetError(f"{name} {path} cannot be written ({reason}): choose another")
     if plot is None:
         return
     if plot.suffix.lower() not in PICTURES:

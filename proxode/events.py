@@ -16,6 +16,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from .calls import check_call, check_func
 from .duals import dual_level
 from .norms import rms_norm
 from .roots import find_root
@@ -49,8 +50,7 @@ class Event:
     direction: int = 0
 
     def __post_init__(self) -> None:
-        if not callable(self.fn):
-            raise TypeError(f"`fn` of an Event must be callable as fn(t, y), but it is a {type(self.fn).__name__}")
+        check_function(self.fn, "fn")
         if not isinstance(self.terminal, bool):
             raise TypeError(f"`terminal` of an Event must be True or False, not {self.terminal!r}")
         if isinstance(self.direction, bool) or self.direction not in (-1, 0, 1):
@@ -81,7 +81,14 @@ def events_of(event: Any) -> tuple[Event, ...]:
         raise TypeError(
             f"`event` must be a proxode.Event, a function or a sequence of them, not {type(event).__name__}"
         )
-    return (Event(event),)
+    return (Event(check_function(event, "event")),)
+
+
+def check_function(fn: Any, argument: str) -> Callable[[Tensor, Any], Tensor]:
+    """fn, if it can be called as one of an event. Of `(y, t)` it might run, and find another event."""
+    check_func(fn, argument)
+    check_call(fn, argument)
+    return fn
 
 
 @dataclass(frozen=True)

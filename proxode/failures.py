@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from .controllers import Controller
 from .methods.base import Method, Step
 from .norms import all_finite, largest
 from .problem import Problem
 from .randomness import is_random
 from .rejections import FAILED
-from .remedies import HELD, PARAMETERS, UNDEFINED, for_equation
+from .remedies import HELD, PARAMETERS, UNDEFINED, for_equation, for_many_steps
 from .solution import Failure
 from .status import Status
 from .times import Time, number
@@ -37,13 +39,19 @@ def cannot_step(n_steps: int, max_steps: int, t: Time, t1: Time, given: bool) ->
     return None if number(t1) - number(t) > least else Status.STEP_UNDERFLOW
 
 
-def stopped(status: Status, problem: Problem, method: Method, t: Time, t1: Time, y: Tensor, max_steps: int) -> Failure:
-    """No more steps, or none that is short enough."""
+def stopped(
+    status: Status, problem: Problem, method: Method, t: Time, t1: Time, y: Tensor, max_steps: int,
+    controller: Controller, state: Any,
+) -> Failure:  # fmt: skip
+    """No more steps, or none that is short enough; `state` is that of the controller."""
     where = " between two outputs" if problem.limited_by_output and not problem.endless else ""
-    detail, advice = f"limit {max_steps:,}{where}, " if status is Status.MAX_STEPS else "", ""
+    detail, advice = "", ""
+    if status is Status.MAX_STEPS:
+        detail = f"limit {max_steps:,}{where}, "
+        advice = for_many_steps(controller, state, can_adapt=method.adapting().adaptive)
     detail += f"method {method.name}, {_size(problem, y)}{_unsolved(problem, y)}"
     if method.adaptive and is_random(problem.f, number(t), y):
-        status = Status.RANDOM
+        status, advice = Status.RANDOM, ""
     elif status is Status.STEP_UNDERFLOW:
         detail += _ahead(problem, number(t), y)
         advice = UNDEFINED if _mostly_undefined(problem, y) and not _grown(problem, y) else ""

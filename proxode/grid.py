@@ -13,6 +13,8 @@ from torch import Tensor
 from .problem import SNAP, Problem
 from .times import Time, number
 
+MOST_STEPS = 10_000_000  # of a grid, which is made as a whole: its times alone fill half a gigabyte
+
 
 def make_grid(problem: Problem, step_size: Any, grid_constructor: Callable[..., Any] | None) -> tuple[Time, ...]:
     """By `step_size` or `grid_constructor`, and with the times that no step may cross."""
@@ -49,9 +51,25 @@ def _equal_steps(problem: Problem, step_size: Any) -> tuple[Time, ...]:
     if not (math.isfinite(step_size) and step_size > 0):
         raise ValueError(f"`step_size` must be positive and finite, not {step_size} (also where t decreases)")
     t0, t1 = problem.ts[0], problem.ts[-1]
+    _check_count(step_size, number(t0), number(t1))
     count = max(1, math.ceil((number(t1) - number(t0)) / step_size - SNAP))
     grid = [t0, *(t0 + i * float(step_size) for i in range(1, count)), t1]
     return tuple(_snapped(grid, problem.ts, SNAP * step_size))
+
+
+def _check_count(step_size: float, t0: float, t1: float) -> None:
+    """Whether there is room for the grid, before it is made, and its steps are longer than the rounding of the time."""
+    count, ulp = (t1 - t0) / step_size, math.ulp(max(abs(t0), abs(t1)))
+    if count > MOST_STEPS:
+        raise ValueError(
+            f"`step_size` {step_size:g} makes {count:,.0f} steps of a time of {t1 - t0:g}, more than {MOST_STEPS:,}: "
+            "give a larger one, or leave it out and take an adaptive method such as 'auto'"
+        )
+    if step_size < ulp:
+        raise ValueError(
+            f"`step_size` {step_size:g} is less than the rounding of the times there, {ulp:.2g}: give a larger one, or "
+            "let the times begin at 0"
+        )
 
 
 def _snapped(grid: list[Time], ts: tuple[Time, ...], distance: float) -> list[Time]:

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .compiled import Compiled, check_compile
-from .configure import PROBLEM, SOLVE_OPTIONS, choose_gradient, configure
+from .configure import DOOR_OPTIONS, PROBLEM, SOLVE_OPTIONS, choose_gradient, configure
 from .endless import going_on, nearby, without_end
-from .gradients import Gradient, refuse_transforms
+from .gradients import Continuous, Gradient, refuse_transforms
 from .logs import Log, listening
 from .loop import Plan
 from .methods import METHODS, ExplicitRungeKutta, Method, method_of
@@ -61,6 +61,8 @@ def prepare(
     if problem.quadrature is not None:
         check_unread(problem)
     gradient = choose_gradient(options)
+    if isinstance(gradient, Continuous):
+        check_adjoint(gradient.options)
     step_size = options.get("step_size")
     plan = configure(nearby(problem, step_size) if endless else problem, method, options, strict=strict)
     if endless:
@@ -112,6 +114,15 @@ def check_options(caller: str, options: dict[str, Any], known: Iterable[str] = (
     if unknown == ["options"]:
         raise TypeError(f"{caller}() takes options as keywords: step_size=0.1, not options={{'step_size': 0.1}}")
     raise TypeError(f"{caller}() got unknown options: {unknown_names(unknown, tuple(known))}")
+
+
+def check_adjoint(options: Any) -> None:
+    """Options of an adjoint solve: what is wrong with them is said before it begins, in backward."""
+    if options is not None and not isinstance(options, dict):
+        raise TypeError(f"`options` of Continuous must be a dict, not {type(options).__name__}")
+    unknown = sorted(set(options or {}) - set(DOOR_OPTIONS))
+    if unknown:
+        raise TypeError(f"Continuous got unknown options: {unknown_names(unknown, DOOR_OPTIONS)}")
 
 
 ADJOINT = "it is one of gradient=proxode.gradients.Continuous(...)"

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -237,9 +237,17 @@ def _number(name: str, tol: Any) -> float:
     return float(tol)
 
 
-def agreed_size(size: Any) -> Tensor:
+def agreed_size(size: Any, argument: str = "`norm`") -> Tensor:
     """What the user's norm has given, as the solver wants it: the largest of all processes, so that they agree."""
-    own = torch.as_tensor(size.full_tensor() if is_dtensor(size) else size).detach().abs().reshape(1)
+    size = size.full_tensor() if is_dtensor(size) else size
+    own = torch.as_tensor(size).detach().abs() if isinstance(size, Tensor | SupportsFloat) else None
+    if own is None or own.numel() != 1:
+        got = type(size).__name__ if own is None else f"a tensor of shape {tuple(own.shape)}"
+        raise TypeError(
+            f"{argument} must return one number, the size of a whole state, but it returned {got}: reduce it, as in "
+            "lambda y: y.abs().max()"
+        )
+    own = own.reshape(1)
     spread = present()
     return own if spread is None else spread.most(torch.nan_to_num(own, nan=torch.inf))
 

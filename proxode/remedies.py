@@ -1,9 +1,12 @@
-"""What to try where the equation of a step was not solved: not the solver that ran, and no step that is not allowed."""
+"""What to try where the equation of a step was not solved: not the solver that ran, and no step that is not allowed.
+And where the user's own limits made the steps too many."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
+from .controllers import Controller, FixedGrid
 from .inner import INNER, InnerResult
 from .status import Status
 
@@ -17,6 +20,7 @@ UNDEFINED = (
     "look at f near there (a root, a log or a power of a negative number?): keep its argument where it has a value, or "
     "end the solve before"
 )
+MORE_STEPS = "raise `max_num_steps` (`max_steps` in `solve`)"
 PARAMETERS = "look at the loss and its gradient before the last step of the optimiser: one of them has overflowed"
 
 
@@ -41,6 +45,16 @@ def for_equation(inner: InnerResult, unknowns: float, *, can_adapt: bool, held: 
     if status is not Status.INNER_NON_FINITE or inner.iterations:  # the iterates may have grown out of all bounds
         ways.append(OTHERS if status is Status.INNER_OUTSIDE_RADIUS else _other_than(inner.solver, unknowns))
     return "; ".join(way for way in ways if way)
+
+
+def for_many_steps(controller: Controller, state: Any, *, can_adapt: bool) -> str:
+    """Where a limit of steps was reached because each is as long as the user allows, and not as the problem does;
+    `state` is that of the controller."""
+    if isinstance(controller, FixedGrid):
+        count = len(controller.grid) - 1  # of a solve without a last time there is none
+        whole = f", which makes {count:,} steps of the whole way" if count > 0 else ""
+        return f"raise `step_size`{whole}{ADAPT if can_adapt else ''}; or {MORE_STEPS}"
+    return f"raise `max_step`, which keeps the steps short; or {MORE_STEPS}" if state.h >= controller.max_step else ""
 
 
 def _has_length(solver: str) -> bool:

@@ -23,20 +23,24 @@ from .spread import LOCKSTEP, over
 
 Func = Callable[..., Any]
 
+
+def known_options(options: dict[str, Any], argument: str, level: int) -> dict[str, Any]:
+    """Those that mean something; of each other one a warning says at the user's line, `level` calls up, what may have
+    been meant."""
+    for name in sorted(set(options) - set(DOOR_OPTIONS)):
+        message = f"an unknown option in `{argument}` is ignored: {unknown_names([name], DOOR_OPTIONS)}"
+        warnings.warn(message, stacklevel=level + 1)
+    return {name: value for name, value in options.items() if name in DOOR_OPTIONS}
+
+
 def at_the_door(
     func: Func, y0: Any, t: Any, rtol: Any, atol: Any, method: Any, options: dict[str, Any] | None,
     dense: bool = False, until: Event | None = None,
 ) -> Solution:  # fmt: skip
     if options is not None and not isinstance(options, dict):
         raise TypeError(f"`options` must be a dict, not {type(options).__name__}")
-    options = dict(options or {})
     chosen = method_of(method)
-    for name in sorted(set(options) - set(DOOR_OPTIONS)):
-        warnings.warn(
-            f"an unknown option is ignored: {unknown_names([name], DOOR_OPTIONS)}",
-            stacklevel=3 if until is None else 4,
-        )
-        del options[name]
+    options = known_options(options or {}, "options", level=3 if until is None else 4)
     max_steps = check_limit("max_num_steps", options.pop("max_num_steps", 2**31 - 1))
     if until is None:
         return run(func, y0, t, rtol, atol, chosen, options, max_steps, throw=True, dense=dense)

@@ -144,7 +144,7 @@ class Walk:
             again = isinstance(controller, Adaptive) and self.state.rejected > 0
             status = cannot_step(stats.n_steps - self.begun, self.max_steps, t, t1, given=given)
             if status is not None:
-                return stopped(status, problem, method, t, t1, y, self.max_steps)
+                return stopped(status, problem, method, t, t1, y, self.max_steps, controller, self.state)
             if self.order is not None:
                 self.history = method.with_order(self.history, self.order)
             problem.notify("callback_step", t, y, t1)
@@ -172,7 +172,7 @@ class Walk:
                 self._tell(t, t1, step, outcome, accepted=False)
             problem.notify("callback_reject_step", t, y, t1)
             if stats.n_inner > iterations and is_noise(problem.f, number(t), y, stats.n_rejected):
-                return stopped(Status.RANDOM, problem, method, t, t1, y, self.max_steps)
+                return stopped(Status.RANDOM, problem, method, t, t1, y, self.max_steps, controller, self.state)
             if number(self.t1) >= number(t1):  # held at the least step that the user allows
                 return step_failure(problem, method, t, t1, y, step, held=True)
             if not again and _is_not_finite(step, outcome) and self.standstill.refused(number(t), y, self._way()):

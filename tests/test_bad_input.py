@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import proxode
+import proxode.nn
 
 T = torch.linspace(0, 1, 3, dtype=torch.float64)
 Y0 = torch.tensor([1.0, -0.5], dtype=torch.float64)
@@ -110,6 +111,27 @@ def test_a_bad_step_size_is_named(method: str, size: Any, kind: Any) -> None:
         proxode.solve(f, Y0, 0.0, 1.0, method=method, step_size=size)
 
 
+@pytest.mark.parametrize(("size", "count"), [(1e-9, "1,000,000,000"), (1e-320, "inf")])
+def test_a_step_size_whose_grid_would_fill_the_memory_is_refused(size: float, count: str) -> None:
+    message = f"`step_size` {size:g} makes {count} steps of a time of 1, more than 10,000,000: give a larger one"
+    with pytest.raises(ValueError, match=message):
+        proxode.odeint(f, Y0, T.flip(0), method="bdf2", options={"step_size": size})
+    with pytest.raises(ValueError, match=message):
+        proxode.solve(f, Y0, 0.0, 1.0, method="rk4", step_size=size)
+    with pytest.raises(ValueError, match=message):
+        proxode.Stepper(f, Y0, 0.0, t1=1.0, method="rk4", step_size=size)
+    with pytest.raises(ValueError, match=message):
+        proxode.nn.NeuralODE(f, 1.0, method="rk4", step_size=size)(Y0)
+
+
+def test_a_step_size_below_the_rounding_of_the_time_is_named() -> None:
+    late = {"method": "rk4", "options": {"step_size": 1e-8}}
+    with pytest.raises(ValueError, match=r"`step_size` 1e-08 is less than the rounding of the times there, 1\.2e"):
+        proxode.odeint(f, Y0, 1e9 + 1e-3 * T, **late)
+    with pytest.raises(ValueError, match="`step_size` 1e-08 is less than the rounding"):
+        proxode.odeint_event(f, Y0, torch.tensor(1e9, dtype=T.dtype), event_fn=lambda t, y: y[0] - 0.5, **late)
+
+
 @pytest.mark.parametrize("method", ["rk4", "bdf2"])
 def test_a_step_size_beyond_the_interval_is_one_step(method: str) -> None:
     with proxode.record() as stats:
@@ -165,6 +187,8 @@ def test_a_bad_grid_is_named(method: str, case: Any) -> None:
     nan_as_step_t=("dopri5", {"step_t": torch.tensor([nan])}, ValueError, "`step_t`"),
     step_and_jump=("dopri5", {"step_t": T[1:2], "jump_t": T[1:2]}, ValueError, "`step_t` and `jump_t`"),
     a_norm_that_is_no_function=("dopri5", {"norm": 2}, TypeError, "`norm`"),
+    a_norm_of_each_component=("dopri5", {"norm": torch.abs}, TypeError, r"`norm` must return one number.*shape \(2,\)"),
+    a_norm_without_a_value=("bdf2", {"norm": lambda y: None}, TypeError, "`norm` must return one number.*NoneType"),
     zero_steps=("dopri5", {"max_num_steps": 0}, ValueError, "`max_num_steps` must be a positive integer"),
     negative_steps=("rk4", {"max_num_steps": -5}, ValueError, "`max_num_steps` must be a positive integer"),
     half_a_step=("bdf2", {"max_num_steps": 1.5}, (TypeError, ValueError), "`max_num_steps`"),

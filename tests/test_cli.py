@@ -101,6 +101,22 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert result.exit_code == 2 and "not a folder" in result.output
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run("reproduce", "scalar", "--out", str(tmp_path / "file" / "x"))
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
+    assert "--out" in result.output and "cannot be written to" in result.output
+
+
+def test_a_report_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from proxode import cli
+
+    monkeypatch.setattr(cli, "why_not_written", lambda path: "Read-only file system")
+    result = run("report", str(tmp_path))
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
+    assert "cannot be written to (Read-only file system)" in " ".join(result.output.split())
+
+
 def test_a_damaged_report_is_refused_when_it_is_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "scalar.json").write_text("{")
     result = run("reproduce", "scalar", "--out", str(tmp_path), "--resume")

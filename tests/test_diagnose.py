@@ -330,6 +330,7 @@ def test_the_command_finds_what_is_meant(folder: Path, arguments: tuple[str, ...
         (("no_such:f", "--plot", "nodir/x.png", "--t1", "1"), "--plot nodir/x.png: there is no folder nodir"),
         (("no_such:f", "--plot", "x.gif", "--t1", "1"), "--plot x.gif: the ending of a picture is one of .png"),
         (("no_such:f", "--json", "nodir/x.json", "--t1", "1"), "--json nodir/x.json: there is no folder nodir"),
+        (("no_such:f", "--json", ".", "--t1", "1"), "--json . cannot be written (Is a directory): choose another"),
     ],
     ids=lambda case: " ".join(case) if isinstance(case, tuple) else "",
 )  # fmt: skip

@@ -178,11 +178,15 @@ def test_a_partial_solution_has_the_events_before_the_failure() -> None:
     assert [t.tolist() for t in ours.event_ts] == [pytest.approx([0.7]), []]
 
 
+def first(t: Tensor, y: Tensor) -> Tensor:
+    return y[0]
+
+
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a number as fn": (lambda: Event(1.0), TypeError, "`fn`"),  # type: ignore[arg-type]
-    "a number as terminal": (lambda: Event(abs, terminal=2), TypeError, "`terminal`"),  # type: ignore[arg-type]
-    "a direction of 2": (lambda: Event(abs, direction=2), ValueError, "`direction`"),
-    "a boolean direction": (lambda: Event(abs, direction=True), ValueError, "`direction`"),
+    "a number as terminal": (lambda: Event(first, terminal=2), TypeError, "`terminal`"),  # type: ignore[arg-type]
+    "a direction of 2": (lambda: Event(first, direction=2), ValueError, "`direction`"),
+    "a boolean direction": (lambda: Event(first, direction=True), ValueError, "`direction`"),
     "a number as event": (lambda: solved(event=1.0), TypeError, "`event`"),
     "a number among events": (lambda: solved(event=[abs, 1.0]), TypeError, "`event`"),
     "nested events": (lambda: solved(event=[[abs]]), TypeError, "`event`"),
@@ -192,6 +196,14 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "nan for a value": (lambda: solved(event=lambda t, y: y * math.nan), ValueError, "function 0 is nan at t = 0"),
     "values that come and go": (lambda: solved(event=lambda t, y: y[: 1 + int(t > 0)]), ValueError, "2 values"),
     "a number as event_fn": (lambda: until(event_fn=1.0), TypeError, "`event_fn`"),
+    "an event_fn of the state": (
+        lambda: until(event_fn=lambda y: y[0]), TypeError, r"`event_fn` is called as .*: write lambda t, y: event_fn",
+    ),
+    "an event_fn of state and time": (
+        lambda: until(event_fn=lambda y, t: y[0]), TypeError, "`event_fn` is called as .*: exchange its arguments",
+    ),
+    "an event of the state": (lambda: solved(event=[first, lambda y: y[0]]), TypeError, "`event` is called as"),
+    "an Event of state and time": (lambda: Event(lambda y, t: y[0]), TypeError, "`fn` is called as .*: exchange"),
     "three times": (lambda: until(t=f64(0.0, 1.0, 2.0)), ValueError, "`t` must have two elements"),
     "one time": (lambda: until(t=f64(0.0)), ValueError, "`t` must have two elements"),
     "fixed steps of no size": (lambda: until(method="rk4"), ValueError, "`step_size`"),

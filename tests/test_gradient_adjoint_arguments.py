@@ -153,6 +153,34 @@ def test_wrong_arguments_of_the_adjoint_are_errors_at_the_call() -> None:
         proxode.odeint_adjoint(f, y0, UP, method="rk4", options={"step_size": 0.1}, adjoint_method="dopri5")
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("k", r"` must be a tuple of tensors, not a str$"),
+        (3, r"` must be a tuple of tensors, not a int$"),
+        (Net(), r"` must be a tuple of tensors, not a Net: tuple\(module.parameters\(\)\)$"),
+        (torch.ones(2, requires_grad=True), r"` must be a tuple of tensors, not a Tensor: \(tensor,\)$"),
+        ((torch.ones(2), Net()), r"\[1\]` must be a torch.Tensor, not a Net: \*module.parameters\(\)$"),
+        (["k"], r"\[0\]` must be a torch.Tensor, not a str$"),
+    ],
+    ids=["a name", "a number", "a module", "one tensor", "a module among tensors", "a name in a list"],
+)  # fmt: skip
+def test_what_is_no_tuple_of_tensors_is_refused_at_the_call(given: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^`adjoint_params{message}"):
+        proxode.odeint_adjoint(Net(), initial(), UP, adjoint_params=given)
+    with pytest.raises(TypeError, match=f"^`params{message}"):
+        Continuous(params=given)
+
+
+def test_parameters_may_be_given_as_the_module_gives_them_and_serve_every_solve() -> None:
+    f = Net()
+    gradient = Continuous(params=f.parameters())  # type: ignore[arg-type]
+    for _ in range(2):
+        f.zero_grad()
+        proxode.solve(f, initial(), 0.0, 1.0, gradient=gradient).ys.sum().backward()
+        assert all(p.grad is not None for p in f.parameters())
+
+
 @pytest.mark.parametrize("bad", [-1e-3, "small", float("nan")])
 def test_a_wrong_tolerance_of_the_adjoint_is_an_error(bad: Any) -> None:
     with pytest.raises(ValueError, match="`adjoint_rtol` must be a number"):
@@ -162,6 +190,8 @@ def test_a_wrong_tolerance_of_the_adjoint_is_an_error(bad: Any) -> None:
 def test_a_norm_of_the_adjoint_that_is_none_is_an_error() -> None:
     with pytest.raises(TypeError, match="`norm` in adjoint_options must be 'seminorm' or a function"):
         gradients(proxode.odeint_adjoint, adjoint_options={"norm": "halfnorm"})
+    with pytest.raises(TypeError, match="`norm` in adjoint_options must return one number"):
+        gradients(proxode.odeint_adjoint, adjoint_options={"norm": lambda parts: parts[1].abs()})
 
 
 @pytest.mark.parametrize("kind", [Checkpoint, Continuous])

@@ -159,6 +159,12 @@ def test_the_solve_of_a_layer_with_its_own_times_and_tolerances_or_others() -> N
     assert torch.equal(layer.solve(y0, method="dopri5", save_at=None).ts, times[[0, -1]])
 
 
+@pytest.mark.parametrize("name", ["t1", "t0", "times", "func"])
+def test_what_a_layer_has_is_not_given_to_one_of_its_solves(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"does not take `{name}`.*NeuralODE\(layer.func, t1=...\)"):
+        NeuralODE(Linear()).solve(Y0, **{name: 2.0})
+
+
 def test_times_in_the_place_of_the_last_one_are_told_where_they_belong() -> None:
     times = torch.linspace(0, 3, 7)
     with pytest.raises(TypeError, match=r"give several as NeuralODE\(func, times=...\)"):

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import proxode
+from proxode.gradients import Continuous
 from proxode.inner import INNER
 from proxode.methods import METHODS
 
@@ -29,6 +30,21 @@ def test_an_option_without_meaning_warns_at_the_callers_line_and_goes_on(method:
         y = proxode.odeint(decay, Y0, T, method=method, options={option: 0.1})
     assert torch.equal(y, plain)
     assert [w.filename for w in caught] == [__file__]
+
+
+def test_an_unknown_option_of_the_adjoint_warns_at_the_callers_line_and_goes_on() -> None:
+    plain = proxode.odeint_adjoint(decay, Y0, T, method="dopri5", adjoint_options={})
+    with pytest.warns(UserWarning, match=r"in `adjoint_options` is ignored: 'nrm' \(did you mean 'norm'\?\)") as caught:
+        y = proxode.odeint_adjoint(decay, Y0, T, method="dopri5", adjoint_options={"nrm": "seminorm"})
+    assert torch.equal(y, plain)
+    assert [w.filename for w in caught] == [__file__]
+
+
+def test_solve_refuses_an_unknown_option_of_the_adjoint() -> None:
+    with pytest.raises(TypeError, match=r"Continuous got unknown options: 'nrm' \(did you mean 'norm'\?\)"):
+        proxode.solve(decay, Y0, 0.0, 1.0, gradient=Continuous(options={"nrm": "seminorm"}))
+    with pytest.raises(TypeError, match="`options` of Continuous must be a dict"):
+        proxode.solve(decay, Y0, 0.0, 1.0, gradient=Continuous(options=["norm"]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("method", "option"), [("rk4", "first_step"), ("rk4", "inner_lr"), ("bdf2", "perturb")])

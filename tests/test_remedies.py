@@ -125,6 +125,28 @@ def test_a_least_step_that_forbids_a_shorter_one_is_what_to_lower(inner: str) ->
     assert "What to try: lower `min_step`" in solution.message and "inner_max_iters" not in solution.message
 
 
+LONGER = "try: raise `max_step`, which keeps the steps short; or raise `max_num_steps` (`max_steps` in `solve`)."
+
+
+@pytest.mark.parametrize("method", ["dopri5", "bdf", "auto"])
+def test_a_longest_step_that_asks_for_too_many_is_what_to_raise(method: str) -> None:
+    y0 = torch.ones(2)
+    held = failed(lambda t, y: -y, y0, 1.0, method=method, max_step=1e-3, max_steps=100)
+    assert held.status is Status.MAX_STEPS and LONGER in held.message
+    stiff = failed(van_der_pol, torch.tensor([2.0, 0.0]), 10.0, method="dopri5", max_step=10.0, max_steps=100)
+    assert stiff.status is Status.MAX_STEPS and "max_step`" not in stiff.message and "'bdf'" in stiff.message
+
+
+@pytest.mark.parametrize(("method", "adapt"), [("rk4", ""), ("bdf2", ", or leave out `step_size`: steps then adapt")])
+def test_a_step_size_that_asks_for_too_many_steps_is_what_to_raise(method: str, adapt: str) -> None:
+    held = failed(lambda t, y: -y, torch.ones(2), 1.0, method=method, step_size=1e-3, max_steps=100)
+    assert f"try: raise `step_size`, which makes 1,000 steps of the whole way{adapt}; or raise `max_" in held.message
+    endless = {"options": {"step_size": 0.1, "max_num_steps": 20}, "event_fn": lambda t, y: y[0] + 1.0}
+    with pytest.raises(proxode.SolverError, match=f"try: raise `step_size`{adapt}; or raise `max_") as caught:
+        proxode.odeint_event(lambda t, y: -y, torch.ones(2), torch.tensor(0.0), method=method, **endless)
+    assert "has event_fn a change of sign?" in str(caught.value)
+
+
 # What is refused at the door
 
 

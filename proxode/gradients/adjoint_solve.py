@@ -177,7 +177,7 @@ class AdjointSolve:
 
             def users(x: Tensor) -> Tensor:
                 a, *q = structure.restore(x)
-                return agreed_size(norm(self._augmented(zero, a, q)))
+                return agreed_size(norm(self._augmented(zero, a, q)), "`norm` in adjoint_options")
 
             return users
 

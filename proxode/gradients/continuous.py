@@ -8,7 +8,7 @@ backwards, which would amplify every error by exp(|lambda| T) on a dissipative p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +53,8 @@ class Continuous(Gradient):
 
     def __post_init__(self) -> None:
         check_count(self.checkpoints)
+        if self.params is not None:
+            object.__setattr__(self, "params", tensors_of("params", self.params))
 
     def solve(self, problem: Problem, plan: Plan) -> Solution:
         if not torch.is_grad_enabled() or len(problem.ts) == 1:
@@ -106,6 +108,20 @@ class Continuous(Gradient):
                 stacklevel=7,
             )
         return kept._replace(ignored=tuple(left), own_leaves=captured.own_leaves)
+
+
+def tensors_of(argument: str, given: Any) -> tuple[Tensor, ...]:
+    """Those that the user has listed; of one alone the rows would be taken for them."""
+    if isinstance(given, Tensor | str) or not isinstance(given, Iterable):
+        hint = ": (tensor,)" if isinstance(given, Tensor) else ""
+        hint = ": tuple(module.parameters())" if isinstance(given, torch.nn.Module) else hint
+        raise TypeError(f"`{argument}` must be a tuple of tensors, not a {type(given).__name__}{hint}")
+    parts = tuple(given)
+    for i, part in enumerate(parts):
+        if not isinstance(part, Tensor):
+            hint = ": *module.parameters()" if isinstance(part, torch.nn.Module) else ""
+            raise TypeError(f"`{argument}[{i}]` must be a torch.Tensor, not a {type(part).__name__}{hint}")
+    return parts
 
 
 class Replays:

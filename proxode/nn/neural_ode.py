@@ -17,6 +17,7 @@ from ..methods import Method, method_of
 from ..prepare import unknown_names
 
 LAYER_OPTIONS = (*SOLVE_OPTIONS, "max_steps", "per_sample", "progress", "step_size")
+OWN = ("func", "t0", "t1", "times")  # of a layer, the same in every solve
 
 
 class NeuralODE(nn.Module):
@@ -90,6 +91,11 @@ class NeuralODE(nn.Module):
         return self._solution(self.func, y0, reverse, options)
 
     def _solution(self, func: Callable[..., Any], y0: Any, reverse: bool, options: dict[str, Any]) -> Solution:
+        if own := [f"`{name}`" for name in OWN if name in options]:
+            raise TypeError(
+                f"one solve of a NeuralODE does not take {', '.join(own)}, which the layer has: make another, "
+                "NeuralODE(layer.func, t1=...), or call proxode.solve(layer.func, y0, t0, t1)"
+            )
         t0, t1, save_at = self.t0, self.t1, self.times
         if save_at is not None:
             t0, t1 = save_at[0], save_at[-1]

@@ -21,6 +21,20 @@ def write_atomically(path: Path, content: bytes) -> None:
     _sync_folder(path.parent)
 
 
+def why_not_written(path: Path) -> str | None:
+    """What keeps a file from being written there, in the words of the system. It is tried, for who may write where is
+    not told by permissions alone; folders on the way are made."""
+    there = path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        return error.strerror or str(error)
+    if not there:
+        path.unlink()
+    return None
+
+
 def _sync_folder(folder: Path) -> None:
     """The move itself must reach the disk too, where the system knows folders as files."""
     if os.name != "posix":
