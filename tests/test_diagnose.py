@@ -364,10 +364,33 @@ def test_a_layer_brings_its_jumps() -> None:
     assert min(abs(stride.t1 - 0.3) for stride in d.path.strides) < 1e-6 and d.path.stats.n_rejected == 0
 
 
-def test_a_module_that_lacks_another_says_which(folder: Path) -> None:
-    (folder / "needy.py").write_text("import not_there_at_all")
-    said = "error: 'needy' needs the module 'not_there_at_all', which is not installed"
-    assert run("needy:f", "--t1", "1") == (2, said)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import torch\n\nscale = 1 / 0", "importing broken.py failed at line 3: ZeroDivisionError: division by zero"),
+        ("def f(t, y):\n    return -y +", "importing broken.py failed at line 2: SyntaxError: invalid syntax"),
+        ("from torch import not_there", "importing broken.py failed at line 1: ImportError: cannot import name"),
+        ("\nimport not_there_at_all", "importing broken.py failed at line 2: it needs the module 'not_there_at_all'"),
+        ("import json\nkeys = json.loads('{')", "importing broken.py failed at line 2: JSONDecodeError: Expecting"),
+        ("\nimport faulty", "importing broken.py failed at line 2: KeyError: 'rate' (in faulty.py, line 1)"),
+        ("import sys\nsys.exit('no data')", "importing broken.py failed at line 2: SystemExit: no data"),
+    ],
+    ids=["error", "syntax", "name", "module", "in a library", "in another file", "exit"],
+)  # fmt: skip
+@pytest.mark.parametrize("target", ["broken:f", "broken.py:f"])
+def test_a_file_that_cannot_be_imported_is_told_with_its_line(folder: Path, target: str, text: str, says: str) -> None:
+    (folder / "broken.py").write_text(text)
+    (folder / "faulty.py").write_text("{}['rate']")
+    code, output = run(target, "--y0", "1", "--t1", "1")
+    assert code == 2 and output.startswith(f"error: {says}"), output
+    assert "f(t, y)" not in output and "broken" not in sys.modules
+
+
+@pytest.mark.parametrize(("name", "y0"), [("make", "1"), ("f", "make")])
+def test_a_maker_that_fails_is_told_with_its_line(folder: Path, name: str, y0: str) -> None:
+    (folder / "makers.py").write_text("def f(t, y):\n    return -y\n\ndef make():\n    return 1 / 0")
+    code, output = run(f"makers.py:{name}", "--y0", y0, "--t1", "1")
+    assert code == 2 and "make() failed: ZeroDivisionError: division by zero (makers.py, line 5)" in output, output
 
 
 def test_the_command_in_a_process_of_its_own(folder: Path) -> None:
