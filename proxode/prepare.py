@@ -17,7 +17,8 @@ from torch import Tensor
 from .compiled import Compiled, check_compile
 from .configure import DOOR_OPTIONS, PROBLEM, SOLVE_OPTIONS, choose_gradient, configure
 from .endless import going_on, nearby, without_end
-from .gradients import Continuous, Gradient, refuse_transforms
+from .gradients import Continuous, Gradient
+from .gradients.tangent import refuse_transforms, refuse_vmap, transforming
 from .logs import Log, listening
 from .loop import Plan
 from .methods import METHODS, ExplicitRungeKutta, Method, method_of
@@ -49,13 +50,16 @@ def prepare(
 ) -> tuple[Problem, Gradient, Plan]:  # fmt: skip
     """`endless`: t has two times, of which the second only says in which direction time runs."""
     options = dict(options)
+    refuse_vmap(t, *(y0 if isinstance(y0, tuple) else (y0,)))
     method = _for_dtype(method, y0)
-    if method.implicit:
-        refuse_transforms()
     observers = observers_of(options.pop("progress", False))
     compiling = check_compile(options.pop("compile", None))
     marks = {name: options.pop(name) for name in PROBLEM if name in options}
     problem = make_problem(func, y0, t, rtol, atol, stats, implicit=method.implicit, **marks)
+    if transforming():
+        refuse_vmap(problem.f(problem.ts[0], problem.y0))  # f may capture what is mapped over
+        if method.implicit:
+            refuse_transforms()
     problem = replace(problem, observers=observers) if observers else problem
     problem.f.compiled = Compiled(func) if compiling else None
     if problem.quadrature is not None:

@@ -87,8 +87,9 @@ class Status(Enum):
 
     BACKWARD_NO_DERIVATIVE = (
         "a derivative of f is nan or infinite",
-        "look at f there: a sqrt, a norm or a power below one at 0, or a torch.where whose other branch has none (put "
-        "a harmless argument into that branch: its derivative comes in times zero, and zero times nan is nan)",
+        "look at f there: a sqrt or a power below one at 0 (also in a norm that is written as the root of a sum: that "
+        "of torch.linalg.vector_norm is 0 there), or a torch.where whose other branch has none (put a harmless "
+        "argument into that branch: its derivative comes in times zero, and zero times nan is nan)",
     )
 
     DIRECT_NOT_CONVERGED = (

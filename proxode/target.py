@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -36,15 +37,16 @@ def load(module: str) -> ModuleType:
     _look_in(os.getcwd())
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
+    except (Exception, SystemExit) as error:  # a script may end itself
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        if absent is not None and (module == absent or module.startswith(absent + ".")):
             near = sorted(path.stem for path in Path().glob("*.py"))
             here = f"; here are: {', '.join(near)}" if near else ""
             raise TargetError(
                 f"there is no module {module!r}, neither installed nor in the present folder{here}. "
                 "A file elsewhere is given by its path: path/to/file.py:function"
             ) from None
-        raise TargetError(f"{module!r} needs the module {error.name!r}, which is not installed") from None
+        raise _failed_import(module, error) from None
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -56,8 +58,30 @@ def _from_file(path: Path) -> ModuleType:
         raise TargetError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # as an import would: classes look for their module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[path.stem]
+        raise _failed_import(path.name, error) from None
     return module
+
+
+def _failed_import(name: str, error: BaseException) -> TargetError:
+    """It is no fault of f: which line of which file, and what it raised."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    machinery = (__file__, importlib.__file__)
+    places = [place for place in frames if place[0] not in machinery and not place[0].startswith("<frozen")]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        places.append((error.filename, error.lineno))
+    if isinstance(error, ModuleNotFoundError):
+        said = f"it needs the module {error.name!r}, which is not installed"
+    else:
+        said = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+    if not places:
+        return TargetError(f"importing {name} failed: {said}")
+    (first, line), (last, deep) = places[0], places[-1]
+    within = f" (in {Path(last).name}, line {deep})" if last != first else ""
+    return TargetError(f"importing {Path(first).name} failed at line {line}: {said}{within}")
 
 
 def _look_in(folder: str) -> None:
@@ -89,10 +113,19 @@ def function(found: Any, name: str) -> Callable[..., Any]:
         raise TargetError(f"{name!r} is a {type(found).__name__}, not a function f(t, y), nor a module or maker of one")
     if isinstance(found, nn.Module) or not _needs_nothing(found):
         return found
-    made = found()
+    made = _made_by(found, name)
     if not callable(made):
         raise TargetError(f"{name}() returned a {type(made).__name__}: it must return f(t, y), or take (t, y) itself")
     return made
+
+
+def _made_by(maker: Callable[[], Any], name: str) -> Any:
+    try:
+        return maker()
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}, line {last.lineno}"
+        raise TargetError(f"{name}() failed: {type(error).__name__}: {error} ({where})") from None
 
 
 def _needs_nothing(found: Callable[..., Any]) -> bool:
@@ -117,7 +150,7 @@ def state(given: str, module: ModuleType, dtype: torch.dtype) -> Any:
         raise TargetError(f"{given!r} is neither numbers (1,0,0 or [[1, 0], [2, 0]]) nor a name in {module.__name__}")
     found = attribute(module, given)
     if callable(found) and not isinstance(found, Tensor):
-        found = found()
+        found = _made_by(found, given)
     if isinstance(found, list | float | int):
         found = torch.tensor(found, dtype=dtype)
     parts = found if isinstance(found, tuple) else (found,)

@@ -355,7 +355,7 @@ def test_the_command_takes_pulses_limits_and_the_method_of_a_slow_call(folder: P
     longest = [max(end - start for start, end, _ in strides(*given)) for given in (("--max-step", "0.5"), ())]
     assert longest[0] <= 0.5 < longest[1]
     code, output = run("my_model:oscillator", "--t1", "5", "--max-steps", "5", "--method", "dopri5")
-    assert code == 0 and "you have named method 'dopri5'" in output and "the solve failed" in output
+    assert code == 0 and "you have named method 'dopri5'" in output and "cut the solve off after 5 steps" in output
 
 
 def test_a_layer_brings_its_jumps() -> None:
@@ -365,10 +365,33 @@ def test_a_layer_brings_its_jumps() -> None:
     assert min(abs(stride.t1 - 0.3) for stride in d.path.strides) < 1e-6 and d.path.stats.n_rejected == 0
 
 
-def test_a_module_that_lacks_another_says_which(folder: Path) -> None:
-    (folder / "needy.py").write_text("import not_there_at_all")
-    said = "error: 'needy' needs the module 'not_there_at_all', which is not installed"
-    assert run("needy:f", "--t1", "1") == (2, said)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import torch\n\nscale = 1 / 0", "importing broken.py failed at line 3: ZeroDivisionError: division by zero"),
+        ("def f(t, y):\n    return -y +", "importing broken.py failed at line 2: SyntaxError: invalid syntax"),
+        ("from torch import not_there", "importing broken.py failed at line 1: ImportError: cannot import name"),
+        ("\nimport not_there_at_all", "importing broken.py failed at line 2: it needs the module 'not_there_at_all'"),
+        ("import json\nkeys = json.loads('{')", "importing broken.py failed at line 2: JSONDecodeError: Expecting"),
+        ("\nimport faulty", "importing broken.py failed at line 2: KeyError: 'rate' (in faulty.py, line 1)"),
+        ("import sys\nsys.exit('no data')", "importing broken.py failed at line 2: SystemExit: no data"),
+    ],
+    ids=["error", "syntax", "name", "module", "in a library", "in another file", "exit"],
+)  # fmt: skip
+@pytest.mark.parametrize("target", ["broken:f", "broken.py:f"])
+def test_a_file_that_cannot_be_imported_is_told_with_its_line(folder: Path, target: str, text: str, says: str) -> None:
+    (folder / "broken.py").write_text(text)
+    (folder / "faulty.py").write_text("{}['rate']")
+    code, output = run(target, "--y0", "1", "--t1", "1")
+    assert code == 2 and output.startswith(f"error: {says}"), output
+    assert "f(t, y)" not in output and "broken" not in sys.modules
+
+
+@pytest.mark.parametrize(("name", "y0"), [("make", "1"), ("f", "make")])
+def test_a_maker_that_fails_is_told_with_its_line(folder: Path, name: str, y0: str) -> None:
+    (folder / "makers.py").write_text("def f(t, y):\n    return -y\n\ndef make():\n    return 1 / 0")
+    code, output = run(f"makers.py:{name}", "--y0", y0, "--t1", "1")
+    assert code == 2 and "make() failed: ZeroDivisionError: division by zero (makers.py, line 5)" in output, output
 
 
 def test_the_command_in_a_process_of_its_own(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -118,6 +119,19 @@ def test_a_derivative_that_is_nan_is_called_that(kind: str, n: int) -> None:
     with pytest.raises(SolverError, match=f"derivative of f is nan .* 1 of {n} comp.* number 0.*torch.where") as raised:
         y[-1].sum().backward()
     assert raised.value.status is Status.BACKWARD_NO_DERIVATIVE and raised.value.t == pytest.approx(3.0)
+
+
+def test_the_advice_about_norms_at_zero_is_true() -> None:
+    """torch gives a norm at 0 the derivative 0; written as the root of a sum it has none."""
+
+    def gradient(norm: Callable[[Tensor], Tensor]) -> Tensor:
+        y0 = torch.zeros(2, requires_grad=True)
+        y = proxode.solve(lambda t, y: -y * (1 + norm(y)), y0, 0.0, 1.0, method="bdf").ys
+        return torch.autograd.grad(y[-1].sum(), y0)[0]
+
+    assert bool(torch.isfinite(gradient(torch.linalg.vector_norm)).all())
+    with pytest.raises(SolverError, match=r"root of a sum: that of torch\.linalg\.vector_norm is 0 there"):
+        gradient(lambda y: y.square().sum().sqrt())
 
 
 @pytest.mark.parametrize("method", ["bdf", "dopri5"])

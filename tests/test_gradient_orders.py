@@ -227,14 +227,71 @@ def transforms(method: str) -> dict[str, Callable[[Tensor], Any]]:
     }
 
 
-@pytest.mark.parametrize("name", ["grad", "jvp", "jacrev", "vmap"])
+@pytest.mark.parametrize("name", ["grad", "jvp", "jacrev"])
 @pytest.mark.parametrize("method", ["backward_euler", "bdf2"])
 def test_transforms_of_torch_func_over_a_proximal_method_are_refused(method: str, name: str) -> None:
     with pytest.raises(NotImplementedError, match=r"torch.func .* over a proximal method"):
         transforms(method)[name](inputs()[0].detach())
 
 
-def test_transforms_of_torch_func_over_an_explicit_method_are_right() -> None:
+@pytest.mark.parametrize("method", ["rk4", "dopri5", "rkc2", "bdf2"])
+def test_vmap_over_any_method_is_refused_and_what_it_is_for_is_told(method: str) -> None:
+    y0 = inputs()[0].detach()
+    mapped_parameter = torch.func.vmap(lambda k: proxode.odeint(lambda t, y: -k * y, y0, T, method=method))
+    for call in (
+        lambda: transforms(method)["vmap"](y0),
+        lambda: torch.func.vmap(transforms(method)["grad"])(y0[None]),
+        lambda: mapped_parameter(torch.ones(3, dtype=torch.float64)),
+    ):
+        with pytest.raises(NotImplementedError, match=r"vmap over a solve .* batch as y0 .* per_sample=True.* a loop"):
+            call()
+
+
+@pytest.mark.parametrize("method", ["dopri5", "bdf"])
+def test_vmap_over_solves_of_samples_is_refused(method: str) -> None:
+    with pytest.raises(NotImplementedError, match="vmap over a solve"):
+        torch.func.vmap(
+            lambda y: proxode.solve(lambda t, y: -y, y, 0.0, 1.0, method=method, per_sample=True).ys
+        )(torch.ones(2, 3, 4))  # fmt: skip
+
+
+def test_transforms_over_bdf_of_samples_are_refused() -> None:
+    def total(y: Tensor) -> Tensor:
+        return proxode.solve(lambda t, y: -y, y, 0.0, 1.0, method="bdf", per_sample=True).ys[-1].sum()
+
+    with pytest.raises(NotImplementedError, match="over a proximal method"):
+        torch.func.grad(total)(torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("gradient", ["checkpoint", "continuous"])
+def test_transforms_of_torch_func_with_a_gradient_that_replays_are_refused(gradient: str) -> None:
+    y0, weights, leaf, _ = (x.detach() for x in inputs())
+    with pytest.raises(NotImplementedError, match=f"torch.func with gradient='{gradient}' .* 'implicit'"):
+        torch.func.grad(lambda y: run(y, weights, leaf, T, "rk4", gradient=gradient)[-1].sum())(y0)
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5", "rkc2"])
+def test_transforms_of_torch_func_over_an_explicit_method_are_right(method: str) -> None:
     y0, weights, leaf, _ = inputs()
-    found = transforms("rk4")["grad"](y0.detach())
-    assert_close(found, grad(run(y0, weights, leaf, T, "rk4")[-1].sum(), y0)[0])
+    rows = torch.autograd.functional.jacobian(lambda y: run(y, weights, leaf, T, method)[-1], y0)
+    assert_close(transforms(method)["grad"](y0.detach()), rows.sum(0))
+    assert_close(transforms(method)["jacrev"](y0.detach()), rows)
+    assert_close(transforms(method)["jvp"](y0.detach()), rows.sum(1))
+    if method != "rkc2":  # which draws a direction, as vmap over a tangent does not want it
+        assert_close(torch.func.jacfwd(lambda y: run(y, weights, leaf, T, method)[-1])(y0.detach()), rows)
+
+
+@pytest.mark.parametrize("method", ["dopri5", "bdf"])
+def test_inside_of_f_torch_func_works(method: str) -> None:
+    net = torch.nn.Linear(3, 3).double()
+    parameters = dict(net.named_parameters())
+
+    def called(t: Tensor, y: Tensor) -> Tensor:
+        return torch.func.vmap(lambda row: torch.func.functional_call(net, parameters, (row,)))(y)
+
+    start = torch.ones(2, 3, dtype=torch.float64)
+    found, known = (
+        grad(proxode.odeint(f, start, T, method=method)[-1].sum(), list(parameters.values()))
+        for f in (called, lambda t, y: net(y))
+    )
+    assert_close(found, known, rtol=1e-6, atol=1e-9)

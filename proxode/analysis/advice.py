@@ -24,6 +24,7 @@ from .kinds import (
     known_back,
     near_axis,
     ripples,
+    unseen,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Choice:
 class Advice:
     """What fits an equation, and why."""
 
-    stiffness: str  # "not stiff", "oscillatory", "mildly stiff", "stiff", or "unknown" where nothing could be probed
+    stiffness: str  # "not stiff", "oscillatory", "mildly stiff", "stiff", or "unknown" where too little was seen
     choices: tuple[Choice, ...]
     costs: tuple[Cost, ...]  # of the solve that was made first
 
@@ -92,10 +93,10 @@ class Advice:
 
 def advise(d: Diagnosis) -> Advice:
     kind = kind_of(d)
-    if kind == UNKNOWN:
+    if kind == UNKNOWN and not (d.steps and unseen(d)):
         return Advice(kind, (), ())
     choices = [_method(d, kind)]
-    if kind != EASY and _suits_rkc2(d):
+    if kind not in (EASY, UNKNOWN) and _suits_rkc2(d):
         reason = (
             "the eigenvalues lie along the negative axis, where its reach grows with the square of its stages: more "
             "evaluations, but no equation to solve, which is faster if f is cheap, such as a stencil. At one rtol its "
@@ -117,6 +118,8 @@ def _suits_rkc2(d: Diagnosis) -> bool:
 
 def _method(d: Diagnosis, kind: str) -> Choice:
     name = next(iter(d.path.shares), "auto")
+    if kind == UNKNOWN:
+        return _not_known(d)
     if kind == STIFF:
         return _stiff_method(d)
     if kind == OSCILLATORY:
@@ -128,7 +131,8 @@ def _method(d: Diagnosis, kind: str) -> Choice:
         )
         reason += "" if is_implicit(d) else ", and goes on with BDF where the model becomes stiff in training"
         return Choice("method", "auto", reason)
-    reason = "not stiff: accuracy sets the step, and an explicit step has no equation to solve"
+    so_far = "" if d.ok else f" up to t = {d.reached:g}"
+    reason = f"not stiff{so_far}: accuracy sets the step, and an explicit step has no equation to solve"
     if d.rtol <= TIGHT and d.steps >= MANY:
         return Choice("method", "dopri8", f"{reason}; at rtol {d.rtol:g} and for {d.steps:,} steps high order pays")
     if d.rtol <= FAIRLY_TIGHT and d.steps >= MANY:
@@ -137,6 +141,15 @@ def _method(d: Diagnosis, kind: str) -> Choice:
         reason += f"; it is what `auto` took in {d.path.shares[name]} of {d.steps} steps"
         return Choice("method", name, reason)
     return Choice("method", "dopri5", reason)
+
+
+def _not_known(d: Diagnosis) -> Choice:
+    """Of a solve that was cut off before much was seen: the method that asks for itself."""
+    reason = f"what comes after t = {d.reached:g} was not seen, and `auto` takes what the problem asks for at the time"
+    explicit = d.stability_steps
+    if math.isfinite(explicit) and explicit > max(d.steps, MANY):
+        reason += f"; if it is like what was seen, stability alone asks dopri5 for {_count(explicit)} steps"
+    return Choice("method", "auto", reason)
 
 
 def _for_oscillations(d: Diagnosis) -> Choice:
@@ -194,6 +207,7 @@ def _gradient(d: Diagnosis) -> Choice:
         reason = f"`implicit` would keep {_bytes(size)}; this keeps the square root of the steps, for twice the time"
         return Choice("gradient", "checkpoint", reason)
     reason = f"exact for the steps that are taken, and keeps about {_bytes(size)}"
+    reason += "" if d.ok else f" up to t = {d.reached:g}"
     if size > WORTH_A_WORD and not d.path.by_bdf:
         reason += " (checkpoint a small part of that, for about the same time: these steps are explicit)"
     if not d.graph.of_state:

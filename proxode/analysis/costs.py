@@ -38,7 +38,8 @@ def costs(d: Diagnosis, bound: str = "") -> tuple[Cost, ...]:
     of a random f nothing is worth telling."""
     if d.randomness > SAME:
         return ()
-    found = [Cost("auto", float(d.nfe_solve), backward(d), MEASURED if d.ok else f"{MEASURED}, up to its failure")]
+    basis = MEASURED if d.ok else f"{MEASURED}, up to t = {d.reached:g}"
+    found = [Cost("auto", float(d.nfe_solve), backward(d), basis)]
     explicit = 6 * d.stability_steps
     if d.path.shares.get("dopri5", 0) < d.steps:
         taken = 6.0 * d.steps if not d.path.by_bdf else 0.0

@@ -78,6 +78,11 @@ class Diagnosis:
         return self.path.reached if self.path.strides else self.t0
 
     @property
+    def part(self) -> float:
+        """The part of the way that the solve has come, from 0 to 1."""
+        return abs(self.reached - self.t0) / self.span
+
+    @property
     def steps(self) -> int:
         """Steps that the solve took."""
         return len(self.path.strides)

@@ -59,7 +59,9 @@ def diagnose(
         points: places at which f is probed.
         krylov: products with df/dy at each of them, at most, for states of more than 100 unknowns. (Of smaller ones
             all eigenvalues are computed.)
-        max_steps: of the solve. If it fails, what it reached is diagnosed.
+        max_steps: of the solve. If they do not suffice, or it fails, what it reached is diagnosed. Of less than half of
+            the way, or where steps had become short, the diagnosis does not say whether the equation is stiff unless
+            it is.
         options: of the solve, as in `proxode.solve`. A `method` among them is not taken, for what an equation is like
             does not depend on it; the diagnosis says what it would cost, where that is known.
     """

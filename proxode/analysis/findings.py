@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..randomness import SAME
 from ..rejections import FEW, REJECTED, reason
 from ..status import Status
+from .kinds import cut_off, to_go
 from .named import about_the_method
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def _about_the_solve(d: Diagnosis) -> Iterator[str]:
     if slow and d.randomness <= SAME and stats.n_steps >= FEW and stats.n_rejected > REJECTED * stats.n_steps:
         yield f"{stats.n_rejected:,} of {stats.n_steps:,} steps were rejected{reason(stats.steps)}"
     if d.path.failure is not None and d.randomness <= SAME:
-        part = abs(d.reached - d.t0) / d.span
-        yield (
-            f"the solve failed at t = {d.reached:g} ({part:.0%} of the way), and what follows is about that part: "
+        part = "nothing" if not d.steps else "less than 1%" if d.part < 0.01 else f"{d.part:.0%}"
+        yield _cut(d, part) if cut_off(d) else (
+            f"the solve failed at t = {d.reached:g} ({part} of the way), and what follows is about that part: "
             f"{str(d.path.failure).rstrip('.')}"
         )
     if d.randomness > SAME:
@@ -58,6 +59,18 @@ def _about_the_solve(d: Diagnosis) -> Iterator[str]:
             "along the way): no solver can follow one solution that far, and its gradient grows alike; a shorter "
             "interval, or several, may be what you want"
         )
+
+
+def _cut(d: Diagnosis, part: str) -> str:
+    """That it was not the equation which ended the solve, and what it would take to see the rest."""
+    more = to_go(d)
+    steps = f"some {more:,.0f} more" if more < 1e6 else f"{more:.0e} more"
+    return (
+        f"only the way up to t = {d.reached:g} was seen ({part} of it), for `max_steps` cut the solve off after "
+        f"{d.path.stats.n_steps:,} steps: numbers for all of the way are as if the rest were like that. With steps as "
+        f"long as the last one the rest takes {steps}; they may become longer. To see more of it raise `max_steps`, or "
+        "loosen rtol and atol"
+    )
 
 
 def _about_f(d: Diagnosis) -> Iterator[str]:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..randomness import SAME
+from ..status import Status
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -22,18 +23,20 @@ RIPPLE = 100.0  # |lambda| over the interval, over the way that the solution goe
 UNDAMPED = 10.0  # |Im| over |Re|, from where modes oscillate more than they decay or grow
 ALONG = 0.1  # the same, up to where a spectrum lies along the negative axis
 UNRESOLVED = 1.0  # h |lambda| from which a step does not follow a mode
+SEEN = 0.5  # part of the way from where the rest of a solve that was cut off is taken to be like it
 
 
 def kind_of(d: Diagnosis) -> str:
     if not d.places or d.randomness > SAME:
         return UNKNOWN
-    part = abs(d.reached - d.t0) / d.span  # of the way: what is left of it is taken to be like that
-    if not d.steps or part == 0:
-        return STIFF if d.way > 1_000 else EASY
-    asked, taken, spent = d.stability_steps, d.steps / part, d.nfe_solve / part
+    if not d.steps or d.part == 0:
+        return STIFF if d.way > 1_000 and not cut_off(d) else UNKNOWN
+    asked, taken, spent = d.stability_steps, d.steps / d.part, d.nfe_solve / d.part  # what is left is taken to be alike
     beyond = not is_implicit(d) and undamped(d)  # such modes grow slowly there, and the error test copes with them
     if asked > FAR_MORE * taken and 6 * asked > DEARER * spent and not beyond:
         return STIFF
+    if unseen(d):
+        return UNKNOWN
     if oscillates(d) or ripples(d):
         return OSCILLATORY
     # Of steps of BDF it is not known how many accuracy would ask of an explicit method; `auto` took them for stability.
@@ -41,16 +44,33 @@ def kind_of(d: Diagnosis) -> str:
     return MILD if asked > enough * taken else EASY
 
 
+def cut_off(d: Diagnosis) -> bool:
+    """Whether the solve could have gone on, and was not let."""
+    return d.path.failure is not None and d.path.failure.status is Status.MAX_STEPS
+
+
+def unseen(d: Diagnosis) -> bool:
+    """Whether most of the way of a solve that was cut off is before it: by its length, or by the steps that it would
+    take, which had become short. A start is where accuracy asks for short steps, however stiff what follows is."""
+    return cut_off(d) and (d.part < SEEN or to_go(d) > d.steps)
+
+
+def to_go(d: Diagnosis) -> float:
+    """Steps for the rest of the way, if they are as long as the last that was tried."""
+    last = next((abs(step.h) for step in reversed(list(d.path.stats.steps))), 0.0)
+    return (1.0 - d.part) * d.span / last if last > 0 else math.inf
+
+
 def ripples(d: Diagnosis) -> bool:
     """Whether BDF had to follow an oscillation that is fast and of little size: its way is far longer than that of the
     solution."""
-    return is_implicit(d) and undamped(d) and d.way > RIPPLE * d.motion
+    return is_implicit(d) and undamped(d) and d.way * d.part > RIPPLE * d.motion
 
 
 def oscillates(d: Diagnosis) -> bool:
     """Whether undamped oscillations, and not accuracy alone, set the step of an explicit method."""
     radians = TURN_BY_BDF if is_implicit(d) else TURN  # steps of BDF are shorter than accurate explicit ones
-    return undamped(d) and d.way > radians * d.steps
+    return undamped(d) and d.way * d.part > radians * d.steps
 
 
 def undamped(d: Diagnosis) -> bool:

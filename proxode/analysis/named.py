@@ -43,7 +43,7 @@ def _cost(d: Diagnosis, name: str) -> str:
     """What the method would cost, where that is known."""
     if not d.places or not d.steps or not d.advice.costs:
         return ""
-    if set(d.path.shares) == {name}:
+    if set(d.path.shares) == {name} and d.ok:
         return f"{name} would cost about the same, for it is what 'auto' took in all steps"
     known = next((cost for cost in d.advice.costs if cost.method == name), None)
     if known is None and name not in EXPLICIT:
@@ -52,5 +52,6 @@ def _cost(d: Diagnosis, name: str) -> str:
     nfe = stability_nfe(d, name) if known is None else known.nfe_forward
     if not estimated and nfe < d.nfe_solve:  # accuracy sets its steps, and what they are was not seen
         return ""
+    came = "" if d.ok else f" up to t = {d.reached:g}"
     basis = "" if estimated else " for stability alone"
-    return f"{name} would cost about {nfe:,.0f} NFE{basis}, and this solve took {d.nfe_solve:,}"
+    return f"{name} would cost about {nfe:,.0f} NFE{basis}, and this solve took {d.nfe_solve:,}{came}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..randomness import SAME
-from .kinds import UNKNOWN, known_back
+from .kinds import UNKNOWN, cut_off, known_back
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -39,16 +39,17 @@ def headline(d: Diagnosis) -> str:
     many = "unknown" if d.n == 1 else "unknowns"
     where = f"{d.n:,} {many} ({d.dtype}), t from {d.t0:g} to {d.t1:g}, rtol {d.rtol:g}, atol {d.atol:g}"
     said = d.advice.stiffness.capitalize() if d.advice.stiffness != UNKNOWN else "It is not known whether this is stiff"
+    came = f", seen up to t = {d.reached:g} only" if cut_off(d) else ", as far as it came"
     if d.randomness > SAME:
         return f"f is random, and cannot be solved as it is: {where}."
-    return f"{said}{'' if d.ok or not d.steps else ', as far as it came'}: {where}."
+    return f"{said}{'' if d.ok or not d.steps else came}: {where}."
 
 
 def no_advice(d: Diagnosis) -> str:
     """Why nothing is recommended."""
     if d.randomness > SAME:
         return "No recommendation as long as f is random: make it a function of (t, y), and ask again."
-    return "No recommendation: nothing could be probed."
+    return f"No recommendation: {'no step could be taken' if d.places else 'nothing could be probed'}."
 
 
 def facts(d: Diagnosis) -> list[str]:
@@ -69,7 +70,7 @@ def rows(d: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "Stiffness", _stiffness(d)
     yield "Explicit", _explicit(d)
     yield "Symmetry", _symmetry(d)
-    yield "Growth", _growth(d)
+    yield "Growth", f"{_growth(d)}{so_far(d)}"
     yield "Spent", f"{d.nfe_solve:,} NFE for the solve and {d.nfe_probes:,} for the questions, {d.nfe:,} in all"
 
 
@@ -88,7 +89,7 @@ def _solve(d: Diagnosis) -> str:
     if not d.steps:
         return "no step could be taken"
     by = ", ".join(f"{count:,} of {name}" for name, count in d.path.shares.items())
-    end = "" if d.ok else f", up to t = {d.reached:g} where it failed"
+    end = "" if d.ok else f"{so_far(d)} where it {'was cut off' if cut_off(d) else 'failed'}"
     return f"{d.steps:,} steps ({by}; {stats.n_rejected:,} rejected), {stats.nfe_forward:,} NFE{end}"
 
 
@@ -102,7 +103,7 @@ def _stiffness(d: Diagnosis) -> str:
         ratio += f" (without {zeros} that {'is' if zeros == 1 else 'are'} zero to rounding)" if zeros else ""
     return (
         f"{ratio}; |lambda| integrated over the interval is {number(d.way)}, while the solution moves "
-        f"{number(d.motion)} times its own size"
+        f"{number(d.motion)} times its own size{so_far(d)}"
     )
 
 
@@ -116,8 +117,13 @@ def _explicit(d: Diagnosis) -> str:
         return f"dopri5 is stable up to steps of {lengths}: stability does not set its step"
     return (
         f"dopri5 is stable up to steps of {lengths}, so stability alone asks for {number(d.stability_steps)} steps, "
-        f"{number(6 * d.stability_steps)} NFE; the solve took {d.steps:,} steps"
+        f"{number(6 * d.stability_steps)} NFE; the solve took {d.steps:,} steps{so_far(d)}"
     )
+
+
+def so_far(d: Diagnosis) -> str:
+    """To be said of what was measured, beside numbers for all of the way."""
+    return "" if d.ok else f", up to t = {d.reached:g}"
 
 
 def _symmetry(d: Diagnosis) -> str:

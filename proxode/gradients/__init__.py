@@ -11,7 +11,7 @@ from .checkpoint import Checkpoint
 from .continuous import Continuous
 from .direct import Direct
 from .implicit import Implicit
-from .tangent import refuse_for_events, refuse_transforms
+from .tangent import refuse_for_events
 
 GRADIENTS: dict[str, Gradient] = {
     "direct": Direct(), "implicit": Implicit(), "checkpoint": Checkpoint(), "continuous": Continuous(),
@@ -51,5 +51,4 @@ __all__ = [
     "Implicit",
     "gradient_of",
     "refuse_for_events",
-    "refuse_transforms",
 ]

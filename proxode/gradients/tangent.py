@@ -57,19 +57,42 @@ class NoReverse(torch.autograd.Function):
         )
 
 
+def transforming() -> bool:
+    """Is a transform of torch.func (grad, jvp, vmap, ...) going on?"""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def refuse_transforms() -> None:
     """torch.func has its own tensors, on which neither products nor stopping tests work."""
-    level = getattr(torch._C._functorch, "maybe_current_level", lambda: None)()
-    if level is not None:
+    if transforming():
         raise NotImplementedError(
-            "transforms of torch.func (grad, jvp, vmap, ...) over a proximal method are not available: use "
-            "torch.autograd, torch.autograd.forward_ad, or an explicit method"
+            "transforms of torch.func (grad, jvp, jacrev, ...) over a proximal method are not available: use "
+            "torch.autograd (for jacrev torch.autograd.functional.jacobian, for jvp torch.autograd.forward_ad), or an "
+            "explicit method, over which grad, vjp, jvp and jacrev work"
         )
+
+
+def refuse_vmap(*given: Any) -> None:
+    """Steps are chosen by numbers, which a tensor with hidden samples does not have."""
+    if transforming() and any(_has_hidden_samples(x) for x in given if isinstance(x, Tensor)):
+        raise NotImplementedError(
+            "torch.func.vmap over a solve is not available, with any method: give the batch as y0 to an f that takes "
+            "batches, with solve(..., per_sample=True) if each sample is to have steps of its own, or solve in a loop"
+        )
+
+
+def _has_hidden_samples(x: Tensor) -> bool:
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(x):
+        if functorch.is_batchedtensor(x):
+            return True
+        x = functorch.get_unwrapped(x)
+    return False
 
 
 def refuse_for_events() -> None:
     """The time of an event is found by comparing numbers, and linked to what it depends on for backward only."""
-    if has_tangents() or getattr(torch._C._functorch, "maybe_current_level", lambda: None)() is not None:
+    if has_tangents() or transforming():
         raise NotImplementedError(
             "forward mode and transforms of torch.func through events are not available: use torch.autograd"
         )
@@ -106,6 +129,11 @@ def tangent_of(equation: ImplicitEquation, z: Tensor, rtol: float) -> Tensor | N
 
 
 def refuse_tangents(name: str, *tensors: Tensor) -> None:
-    """Raise where dual numbers would be lost. Without tensors: where a level of them is open at all."""
+    """Raise where dual numbers would be lost, or a transform of torch.func. Without tensors: where a level of them is
+    open at all."""
+    if transforming():
+        raise NotImplementedError(
+            f"transforms of torch.func with gradient={name!r} are not available: use 'implicit', or torch.autograd"
+        )
     if has_tangents() and (not tensors or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)):
         raise NotImplementedError(f"forward mode with gradient={name!r} is not available: use 'implicit'")

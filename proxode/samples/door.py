@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..calls import check_func
+from ..gradients.tangent import refuse_transforms, refuse_vmap
 from ..norms import rms_norm
 from ..observers import Observer, Trip, observed
 from ..problem import LEAST_RTOL, check_state
@@ -33,6 +34,9 @@ def solve_samples(
     """Every sample of dimension 0 as a problem of its own."""
     began = perf_counter()
     way = way_of(method)
+    refuse_vmap(*(y0 if isinstance(y0, tuple) else (y0,)))
+    if way.pair is None:
+        refuse_transforms()
     structure, size = check_batch(y0)
     starts, ends = (one_each(name, t, size) for name, t in (("t0", t0), ("t1", t1)))
     if bool((starts == ends).any()):
