@@ -151,7 +151,7 @@ def failing(t: Tensor, y: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("f", "error", "samples"),
     [(failing, KeyboardInterrupt, False), (lambda t, y: y * y, proxode.SolverError, False),
-     (lambda t, y: failing(t.max(), y), KeyboardInterrupt, True)],
+     (lambda t, y: 0 * failing(t.max(), y) + decay(t[:, None], y), KeyboardInterrupt, True)],
 )  # fmt: skip
 def test_the_line_is_gone_after_a_failure(
     f: Callable[..., Any], error: type[BaseException], samples: bool, monkeypatch: pytest.MonkeyPatch
