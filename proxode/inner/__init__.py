@@ -11,7 +11,7 @@ from torch import Tensor
 from ..spread import present
 from ..times import number
 from .anderson import Anderson
-from .base import Goal, InnerResult, InnerSolver, Stop, solve_equation
+from .base import Goal, InnerSolver, solve_equation
 from .conjugate import FletcherReeves
 from .continuation import followed, is_lost
 from .equation import ImplicitEquation
@@ -20,6 +20,7 @@ from .gradient import GradientDescent, Nesterov, Restart
 from .lbfgs import LBFGS
 from .newton import Newton
 from .newton_krylov import NewtonCG, NewtonKrylov
+from .stop import InnerResult, Stop
 
 INNER: dict[str, InnerSolver] = {
     solver.name: solver

@@ -11,18 +11,17 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..norms import Norm, all_finite, rms_norm, two_norm
+from ..norms import all_finite, two_norm
 from ..randomness import is_random
 from ..status import Status
 from ..times import number
 from .equation import ImplicitEquation
-from .noise import by_products, is_noise, noise_at, noise_is_near, uncovered
+from .noise import Correction, by_products, is_noise, noise_at, noise_is_near, uncovered
 from .own import checked_step, is_own
+from .stop import InnerResult, Stop
 
 DIVERGED = 1e8  # growth of the residual beyond its first size that no solver here comes back from
 PROGRESS = 0.9  # a residual below this part of the best one so far counts as progress
-ULPS = 4.0  # of the state: no tolerance is smaller
-LEAST_PART = 1e-4  # of the tolerance: a step that moves less than that may be left out
 
 
 class Goal(NamedTuple):
@@ -103,63 +102,6 @@ class InnerSolver:
     def explain(self, status: Status, state: Any) -> Status:
         """The cause of a failure, where the solver knows it better than the loop."""
         return status
-
-
-@dataclass(frozen=True)
-class Stop:
-    """When an inner solve is done.
-
-    `kind="residual"`: the norm of `residual / scale` is at most `tol`. `kind="update"`: the 2-norm of
-    `z^{i+1} - z^i` is at most `tol`, as in the paper.
-    """
-
-    tol: float
-    kind: str = "residual"
-    scale: Tensor | float = 1.0
-    norm: Norm = rms_norm
-    max_iters: int | None = None
-    believing: bool = False  # may a solve end at a point where f was not evaluated?
-    of_move: float | None = None  # the residual may also be no more than this part of gamma f, what the step moves
-    given: bool = False  # has the step a given length, and no shorter one to fall back to?
-
-    @property
-    def by_residual(self) -> bool:
-        """Whether the residual is tested, and not the update."""
-        return self.kind == "residual"
-
-    def measure(self, x: Tensor) -> float:
-        """The size of a residual, in the units of `tol`."""
-        return float(self.norm(x / self.scale).max())
-
-    def limit(self, equation: ImplicitEquation, z: Tensor, r: Tensor) -> float:
-        """The tolerance for a solve that starts at z: smaller where the step moves little, for a guess that is good
-        enough by itself, step after step, would stand still; and no less than a few ulp of the state."""
-        if not self.by_residual:
-            return self.tol
-        tol = self.tol
-        if self.of_move is not None:
-            move = self.measure(z - equation.anchor - r)
-            tol = min(tol, max(self.of_move * move, LEAST_PART * tol))
-        return max(tol, ULPS * torch.finfo(z.dtype).eps * self.measure(z))
-
-
-@dataclass(frozen=True)
-class InnerResult:
-    """A solved equation, or the best point of a solve that failed."""
-
-    solver: str
-    z: Tensor
-    status: Status
-    iterations: int
-    size: float  # of the residual (or of the update), as it was compared with tol
-    tol: float
-    residual: Tensor | None = None  # at z, where it was evaluated
-    seen: bool = True  # False: the residual is what the solver expects there, f was not evaluated
-
-    @property
-    def converged(self) -> bool:
-        """Whether z meets the stopping test."""
-        return self.status.ok
 
 
 class Best(NamedTuple):
@@ -258,9 +200,9 @@ def _iterate(solver: InnerSolver, equation: ImplicitEquation, z: Tensor, stop: S
 def _heard(
     solver: InnerSolver, equation: ImplicitEquation, best: Best, last: Last, stop: Stop, tol: float, i: int
 ) -> InnerResult | None:
-    """The end of a solve whose residual is noise; None where it is not. A solver with a matrix goes
-    on from where it is, whichever residual is the least, for its moves leave nothing slow behind; of others the best
-    point counts. A residual that is another one when it is asked for again may be that of an f which is random."""
+    """The end of a solve whose residual is noise; None where it is not. A solver with a matrix goes on from where it
+    is, whichever residual is the least, for its moves leave nothing slow behind; of others the best point counts. A
+    residual that is another one when it is asked for again may be that of an f which is random."""
     known = solver.correction(last.state, last.r)
     z, r = last.z, last.r
     if known is None:
@@ -276,9 +218,8 @@ def _heard(
         assert move is not None
         return move, True
 
-    for correction in (None if known is None else own, partial(by_products, equation)):
-        if correction is None:
-            continue
+    moves: tuple[Correction, ...] = (partial(by_products, equation),)
+    for correction in moves if known is None else (own, *moves):
         z, r, sure = uncovered(equation, z, r, stop.measure(noise), stop.measure, tol, correction)
         if sure:
             equation.f.learned["noise"] = best.size / abs(number(equation.gamma))

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..randomness import is_random
 from ..status import Status
 from ..times import number
-from .base import InnerResult, Stop
 from .equation import ImplicitEquation
+from .stop import InnerResult, Stop
 
 TRIES = 4  # equations that were not solved, and none that was, from which a solver is suspected
 EASY = 0.1  # what one plain iteration leaves of a residual that any solver should lower

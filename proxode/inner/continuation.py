@@ -20,8 +20,9 @@ from torch import Tensor
 
 from ..status import Status
 from ..times import number
-from .base import InnerResult, InnerSolver
+from .base import InnerSolver
 from .equation import ImplicitEquation
+from .stop import InnerResult
 
 FIRST = 1e-2  # part of the step that is tried first, and the factor by which it falls until one is solved
 LEAST = 1e-14  # part of the step below which the last state would have to be as good as a root

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..inner.base import ULPS
+from ..inner.stop import ULPS
 from .field import BatchField
 from .linearised import Linearised
 
