@@ -18,7 +18,7 @@ from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inne
 from .inner.blame import blamed
 from .loop import Plan
 from .methods import Method, Proximal, method_of
-from .norms import largest, tolerance_scale, two_norm
+from .norms import Norm, largest, rms_norm, tolerance_scale, two_norm
 from .problem import Problem
 from .quadrature import Split, norm_of_solved, solve_without_rest
 from .times import number
@@ -27,6 +27,7 @@ from .tolerances import (
     KAPPA_ADAPTIVE,
     OF_MOVE,
     OF_MOVE_ADAPTIVE,
+    OF_MOVE_GIVEN,
     accuracy_of,
     backward_rtol_of,
     relative_of,
@@ -152,8 +153,8 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
         norm = norm_of_solved(split, norm)
 
     def make_stop(anchor: Tensor, guess: Tensor) -> Stop:
-        if tol is not None:
-            return Stop(tol, kind, max_iters=max_iters, given=share is None)
+        if tol is not None and (share is None or kind == "update"):
+            return Stop(tol, kind, max_iters=max_iters, of_move=OF_MOVE_GIVEN, given=share is None)
         scale = tolerance_scale(rtol, atol, anchor, guess)
         numbers = torch.finfo(scale.dtype)
         scale = scale.clamp(min=max(numbers.eps * largest(scale), numbers.tiny**0.25))
@@ -163,7 +164,8 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
         if share is not None:
             tight, move = KAPPA_ADAPTIVE * share, OF_MOVE_ADAPTIVE
             # The rates of parts that are not solved for multiply what an unseen point is off, and see it anyway.
-            return Stop(tight, kind, scale, norm, max_iters, believing=split is None, of_move=move)
+            size_of = norm if tol is None else _larger(norm, scale, tight / tol)
+            return Stop(tight, kind, scale, size_of, max_iters, believing=split is None, of_move=move)
         return Stop(KAPPA, kind, scale, norm, max_iters, of_move=OF_MOVE, given=True)
 
     def solve(equation: ImplicitEquation, guess: Tensor) -> InnerResult:
@@ -186,6 +188,13 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
 
     whole = solve if split is None else solve_without_rest(split, solve)
     return whole, KAPPA if tol is None else tol, backward_rtol_of(problem, tol)
+
+
+def _larger(norm: Norm, scale: Tensor, factor: float) -> Norm:
+    """The norm of x / scale, or factor times that of x, whichever is larger. A tolerance of one's own may make
+    equations more accurate than the error test needs them. It cannot make them less: the guess would be as good as a
+    solution, so that steps are as short as explicit ones."""
+    return lambda x: torch.maximum(norm(x), factor * rms_norm(x * scale))
 
 
 def _positive(name: str, value: Any) -> float | None:

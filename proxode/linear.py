@@ -18,6 +18,7 @@ from .norms import dot, products, two_norm
 Matvec = Callable[[Tensor], Tensor]
 
 REFINEMENTS = 5
+LOST = 1e-3  # of a solution: what is still off by more when it gets no better is not known
 ASYMMETRY = 1e-4  # relative; what rounding makes of a symmetric matrix is far below
 
 
@@ -27,6 +28,12 @@ class LinearResult(NamedTuple):
     iterations: int
     asymmetry: float = 0.0  # how far <A u, v> was from <u, A v>, relative (cg only)
     weights: Tensor | None = None  # of x in the vectors that A was multiplied with (gmres without a restart)
+    largest: float = 0.0  # |A v| / |v| of any vector that was met (gmres only)
+
+
+class Refined(NamedTuple):
+    x: Tensor
+    left: float  # about what x of any row may be off, relative
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -74,20 +81,21 @@ def gmres(matvec: Matvec, b: Tensor, *, rtol: float, max_iters: int, restart: in
     as one block; the small triangular problem lives on the host, for it is asked for its residual every time."""
     x, r = torch.zeros_like(b), b
     target = rtol * two_norm(b)
-    total = 0
+    total, largest = 0, 0.0
     while True:
-        dx, left, weights = _gmres_cycle(matvec, r, target, min(restart, max_iters - total))
+        dx, left, weights, met = _gmres_cycle(matvec, r, target, min(restart, max_iters - total))
         used = weights.shape[-1]
         x = x + dx
-        total += used
+        total, largest = total + used, max(largest, met)
         worst = float(_ratio(left, target).max())
         if not worst > 1.0 or total >= max_iters or used < restart:
-            return LinearResult(x, rtol * worst, total, weights=weights if total == used else None)
+            return LinearResult(x, rtol * worst, total, weights=weights if total == used else None, largest=largest)
         r = b - matvec(x)
 
 
-def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Up to `length` Arnoldi steps: the correction, the norm of what it leaves, and its weights in the basis."""
+def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Up to `length` Arnoldi steps: the correction, the norm of what it leaves, its weights in the basis, and the
+    largest image of a vector of that."""
     beta = two_norm(r)
     basis = r.new_empty(*r.shape[:-1], length + 1, r.shape[-1])
     basis[..., 0, :] = _ratio(r, beta.expand_as(r))
@@ -108,7 +116,8 @@ def _gmres_cycle(matvec: Matvec, r: Tensor, target: Tensor, length: int) -> tupl
             break
     c = r.new_tensor([triangle.solve() for triangle in triangles]).reshape(*r.shape[:-1], k, 1)
     left = r.new_tensor([triangle.residual for triangle in triangles]).reshape(beta.shape)
-    return (basis[..., :k, :].mT @ c).squeeze(-1), left, c.squeeze(-1)
+    largest = max(triangle.largest for triangle in triangles)
+    return (basis[..., :k, :].mT @ c).squeeze(-1), left, c.squeeze(-1), largest
 
 
 def is_rounded(largest: float, dtype: torch.dtype, rtol: float) -> bool:
@@ -116,24 +125,26 @@ def is_rounded(largest: float, dtype: torch.dtype, rtol: float) -> bool:
     return torch.finfo(dtype).eps * largest > rtol
 
 
-def refined(solve: Matvec, matvec: Matvec, b: Tensor, *, rtol: float) -> Tensor:
-    """`A x = b` by a factorised A, with residuals from products (iterative refinement: Higham 2002, Accuracy and
-    Stability of Numerical Algorithms, chapter 12).
+def refined(solve: Matvec, matvec: Matvec, b: Tensor, *, rtol: float, start: Tensor | None = None) -> Refined:
+    """`A x = b` by a `solve` that is rough, with residuals from products (iterative refinement: Higham 2002, Accuracy
+    and Stability of Numerical Algorithms, chapter 12), from what it gave first.
 
     In float32 the one of `1 - gamma J` is lost in entries of 1e5, and with it what is slow in a stiff system; a product
     with what is slow has no large numbers in it. Rows are systems of their own: one that gets no better stays.
     """
-    x = solve(b)
-    before = two_norm(x)
+    x = solve(b) if start is None else start
+    before, off = two_norm(x), torch.zeros_like(two_norm(x))
     for _ in range(REFINEMENTS):
         dx, size = solve(b - matvec(x)), two_norm(x)
         moved = two_norm(dx)
         better = moved < 0.5 * before
         x = torch.where(better, x + dx, x)
-        if not bool((better & (moved * _ratio(moved, before) > rtol * size)).any()):  # what the next one would be
+        following = torch.where(better, moved * _ratio(moved, before), moved)  # what the next one would be
+        off = _ratio(following, size)
+        if not bool((better & (off > rtol)).any()):
             break
         before = moved
-    return x
+    return Refined(x, float(torch.nan_to_num(off, nan=math.inf).max()))
 
 
 class Triangle:
@@ -144,6 +155,7 @@ class Triangle:
         self.rotations: list[tuple[float, float]] = []
         self.rhs = [beta]
         self.broken = beta == 0.0
+        self.largest = 0.0
 
     @property
     def residual(self) -> float:
@@ -154,6 +166,7 @@ class Triangle:
 
     def add(self, column: list[float]) -> None:
         size = math.hypot(*column)
+        self.largest = max(self.largest, size)
         for i, (cos, sin) in enumerate(self.rotations):
             upper, lower = column[i], column[i + 1]
             column[i], column[i + 1] = cos * upper + sin * lower, cos * lower - sin * upper

@@ -17,6 +17,7 @@ SHARE = 0.5  # of rtol^(1/(p+1)): keeps the error of a solve within ten toleranc
 OF_ATOL = 0.1  # part of atol over the size of the state that counts as a relative tolerance
 LEAST_ORDER = 3  # whose share every lower order gets too: theirs would be tiny
 OF_MOVE_ADAPTIVE = 0.1  # the same where an error test follows
+OF_MOVE_GIVEN = 0.1  # the same beside an `inner_tol`: a guess that meets that by itself is no step
 KAPPA_ADAPTIVE = 0.3  # the same where steps are rejected by their error, which includes that of the solve
 BACKWARD = 0.1  # part of rtol that a linear solve of backward may leave of the gradient; no error test follows it
 

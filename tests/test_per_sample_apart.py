@@ -18,8 +18,11 @@ COUPLED: dict[str, Any] = {
     "batch norm": lambda t, y: NORM(y) - 10 * y,
     "mean": lambda t, y: y.mean(0) - y,
     "graph": lambda t, y: torch.roll(y, 1, 0) - y,
-    "one pair": lambda t, y: torch.cat([y[:1] * y[3:4], -y[1:]]),
+    "one pair": lambda t, y: torch.cat([-y[:1], y[1:2] * y[4:5], -y[2:]]),
     "times": lambda t, y: t.sum() - y,
+    "first time": lambda t, y: t[0] - y,
+    "last time": lambda t, y: t[-1] - y,
+    "first sample": lambda t, y: y[:1] - 2 * y,
 }
 
 
@@ -32,7 +35,7 @@ def solve(f: Any, y0: Tensor = Y0, **options: Any) -> proxode.Solution:
 @pytest.mark.parametrize("name", COUPLED)
 def test_samples_that_know_of_each_other_are_refused(name: str, method: str) -> None:
     """Each takes its own steps, at which the others are not."""
-    with pytest.raises(ValueError, match=r"`per_sample` takes dimension 0 .* f of sample [024] changes"):
+    with pytest.raises(ValueError, match=r"`per_sample` takes dimension 0 .* f of sample [135] changes"):
         solve(COUPLED[name], method=method)
 
 
@@ -64,6 +67,42 @@ def test_samples_that_stand_alone_are_not(dtype: torch.dtype, scale: float) -> N
 def test_what_has_no_value_elsewhere_is_no_witness() -> None:
     solution = solve(lambda t, y: 1.0 - torch.exp(-torch.log(1.0001 - y)) - 2e4 * y, torch.ones(4, 1), method="bdf")
     assert solution.status is Status.SUCCESS
+
+
+def chosen(t: Tensor, y: Tensor) -> Tensor:
+    """By a number in the state, which is a place in a table."""
+    table = torch.linspace(1.0, 2.0, 6, dtype=y.dtype)
+    return torch.stack([0 * y[:, 0], -(y[:, 1] - 1e4) * table[y[:, 0].round().long()]], 1)
+
+
+def likely(t: Tensor, y: Tensor) -> Tensor:
+    if bool((y > 1).any()):
+        raise ValueError("no probability")
+    return -y
+
+
+@pytest.mark.parametrize(
+    ("f", "y0"),
+    [(chosen, torch.stack([torch.arange(6.0), 1e4 + torch.arange(6.0)], 1).double()), (likely, torch.ones(4, 2))],
+    ids=["index", "probability"],
+)
+def test_an_f_that_has_values_in_some_places_only_is_no_reason(f: Any, y0: Tensor) -> None:
+    assert solve(f, y0, method="bdf").status is Status.SUCCESS
+
+
+@pytest.mark.parametrize("batch", [4, 16])
+def test_rounding_that_depends_on_who_goes_where_is_no_coupling(batch: int) -> None:
+    """Beside an equilibrium, f is what is left of large terms; and rows are multiplied in another order."""
+    first, second = (torch.rand(64, 64, generator=torch.Generator().manual_seed(i)) / 64 for i in (1, 2))
+
+    def experts(y: Tensor) -> Tensor:
+        mask, out = y[:, 0] > 0.5, torch.empty_like(y)
+        out[mask], out[~mask] = y[mask] @ first, y[~mask] @ second
+        return out - 2 * y
+
+    y0 = torch.rand(batch, 64, generator=torch.Generator().manual_seed(0))
+    rest = experts(y0)
+    assert solve(lambda t, y: 1e3 * (experts(y) - rest), y0, method="bdf").status.ok
 
 
 @pytest.mark.parametrize("method", ["auto", "bdf"])

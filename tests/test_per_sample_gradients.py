@@ -79,3 +79,15 @@ def test_nothing_is_recorded_where_nothing_wants_a_gradient() -> None:
     with torch.no_grad():
         run = proxode.solve(van_der_pol(MU), Y0.clone().requires_grad_(), 0.0, 1.0, per_sample=True)
     assert not run.ys.requires_grad
+
+
+def test_a_second_derivative_of_implicit_steps_is_refused_and_not_zero() -> None:
+    """Also through `torch.autograd.functional.hessian`, which takes no `backward()`."""
+    weights = torch.tensor([[-1.0, 0.3], [0.2, -50.0]], dtype=torch.float64)
+
+    def loss(y0: Tensor) -> Tensor:
+        ys = proxode.solve(lambda t, y: torch.tanh(y @ weights), y0, 0.0, 1.0, method="bdf", per_sample=True).ys
+        return ys[-1].square().sum()
+
+    with pytest.raises(NotImplementedError, match=r"second derivatives .* without `per_sample`"):
+        torch.autograd.functional.hessian(loss, torch.ones(2, 2, dtype=torch.float64))

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..banded import Layout, band_of, factorised, transposed
 from ..inner import GRID_LIMIT
 from ..jacobian import LEAST, PROBES, Compressed, Pattern, jacobian_rows, stencil
-from ..linear import Matvec, is_rounded, refined
+from ..linear import LOST, Matvec, is_rounded, refined
 from ..solution import Stats
 from ..spread import present
 from ..vector_field import VectorField
@@ -55,7 +55,8 @@ class Direct:
             self.f.remember(found)
 
     def solve(self, products: Products, g: Tensor, rtol: float) -> Tensor | None:
-        """u to rtol, or None where the matrix is singular or has entries where none were expected."""
+        """u to rtol, or None where the matrix is singular, or rounded to one that is no help, or has entries where none
+        were expected."""
         n = g.numel()
         made = jacobian_rows(products.moved, products.x, self._known(n), look=False, full=n <= SMALL)
         self.stats.count("n_jac", made.products)
@@ -67,9 +68,11 @@ class Direct:
         if factors is None:
             return None
         solve, largest = factors
-        rounded = is_rounded(largest, g.dtype, rtol)
-        u = refined(solve, lambda v: v - products.of_x(v), g, rtol=rtol) if rounded else solve(g)
-        return u if bool(torch.isfinite(u).all()) else None
+        if not is_rounded(largest, g.dtype, rtol):
+            u, left = solve(g), 0.0
+        else:
+            u, left = refined(solve, lambda v: v - products.of_x(v), g, rtol=rtol)
+        return u if left <= LOST and bool(torch.isfinite(u).all()) else None
 
     def rescue(self, products: Products, g: Tensor, rtol: float, cost: int) -> Tensor | None:
         """u where a Krylov solve has failed, after so many products."""

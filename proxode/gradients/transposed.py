@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..interpolation import combine, lagrange_weights
-from ..linear import LinearResult, gmres
+from ..linear import LOST, LinearResult, Matvec, gmres, is_rounded, refined
 from ..norms import all_finite, anywhere, count, dot, largest, somewhere, two_norm
 from ..solution import Failure, SolverError, Stats
 from ..spread import Spread, present
@@ -119,8 +119,24 @@ class Transposed:
                 raise failed(at, f"{part}, tolerance {tol / size:.3g}")
             u = u + solved.x
             sums = [added(s, m) for s, m in zip(sums, more, strict=True)]
+            if is_rounded(solved.largest, g.dtype, self.rtol):
+                u, sums = self._refined(products, g, u, tol, at)
         self._remember(Solved(at.t, unit, (u - g) / at.gamma))
         return u, sums
+
+    def _refined(self, products: Products, g: Tensor, u: Tensor, tol: float, at: Equation) -> tuple[Tensor, Sums]:
+        """Where what is slow was lost in products with what is fast, which no residual of the same solve can see."""
+
+        def matvec(v: Tensor) -> Tensor:
+            return v - products.of_x(v)
+
+        def solve(r: Tensor) -> Tensor:
+            return _gmres(matvec, r, tol / max(float(two_norm(r)), tol)).x
+
+        found = refined(solve, matvec, g, rtol=self.rtol, start=u)
+        if not found.left <= LOST:
+            raise failed(at, f"{g.dtype} rounds it: a part of {min(found.left, 1.0):.1g} of the gradient is not known")
+        return found.x, products.of_all(found.x)[1] if somewhere(bool(products.inputs)) else []
 
     def _correction(self, products: Products, r: Tensor, rtol: float) -> tuple[LinearResult, Sums]:
         """GMRES for `x - M_x^T x = r`, and M_input^T x. While few products are enough, each pulls the inputs along,
@@ -135,8 +151,7 @@ class Transposed:
             parts.append(sums)
             return v - move
 
-        restart = max(40, min(200, MEMORY // max(count(r), 1)))
-        solved = gmres(matvec, r, rtol=rtol, max_iters=MAX_ITERS, restart=restart)
+        solved = _gmres(matvec, r, rtol)
         self.few = solved.iterations <= FEW
         if not pulls:
             return solved, []
@@ -177,6 +192,11 @@ class Transposed:
         # One point more than was known is worth a trial.
         self.points = best + 1 if best == len(self.before) else best
         self.before = [solved, *self.before[: POINTS - 1]]
+
+
+def _gmres(matvec: Matvec, r: Tensor, rtol: float) -> LinearResult:
+    restart = max(40, min(200, MEMORY // max(count(r), 1)))
+    return gmres(matvec, r, rtol=rtol, max_iters=MAX_ITERS, restart=restart)
 
 
 def added(a: Tensor | None, b: Tensor | None) -> Tensor | None:

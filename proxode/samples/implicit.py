@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .field import BatchField
 from .linearised import transposed
@@ -32,8 +31,12 @@ class Attached(torch.autograd.Function):
         return z.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
+        if torch.is_grad_enabled():  # torch's `once_differentiable` says so too late: a second derivative would be zero
+            raise NotImplementedError(
+                "second derivatives (`create_graph=True`) of steps by BDF with `per_sample` are not available: take "
+                "solves without `per_sample`, whose gradients have derivatives"
+            )
         z, t, gamma = ctx.saved_tensors
         with ctx.f.stats.counting_backward():
             u = transposed(ctx.f, t, z, gamma.to(z.dtype), grads[0], ctx.rtol)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..inner import DENSE_LIMIT
-from ..linear import gmres, is_rounded, refined
+from ..linear import LOST, Refined, gmres, is_rounded, refined
 from .field import BatchField, Pullback
 
 LINEAR_RTOL = 0.02  # of what an inexact Newton step may leave
@@ -78,14 +78,40 @@ def transposed(f: BatchField, t: Tensor, z: Tensor, gamma: Tensor, g: Tensor, rt
         if not is_rounded(float(matrix.abs().max()), z.dtype, rtol):
             return solve(g)
         back: Pullback = f.pullback(t, z)
-        return refined(solve, lambda v: v - _sane(column * back(v)), g, rtol=rtol)
+        return _checked(refined(solve, lambda v: v - _sane(column * back(v)), g, rtol=rtol), g)
     pull: Pullback = f.pullback(t, z)
-    done = gmres(lambda v: v - _sane(column * pull(v)), g, rtol=rtol, max_iters=MAX_ITERS, restart=RESTART)
+
+    def matvec(v: Tensor) -> Tensor:
+        return v - _sane(column * pull(v))
+
+    done = gmres(matvec, g, rtol=rtol, max_iters=MAX_ITERS, restart=RESTART)
     if not done.residual <= 10.0 * rtol:
         raise RuntimeError(f"`per_sample`, backward: a transposed system of {z.shape[-1]} unknowns was solved to "
                            f"{done.residual:.1e} of its right side only: smaller tolerances make shorter steps, and "
                            "systems that are easier")  # fmt: skip
-    return done.x
+    if not is_rounded(done.largest, z.dtype, rtol):
+        return done.x
+
+    def solve_again(b: Tensor) -> Tensor:
+        part = rtol / max(float(_largest_part(b, g)), rtol)
+        return gmres(matvec, b, rtol=part, max_iters=MAX_ITERS, restart=RESTART).x
+
+    return _checked(refined(solve_again, matvec, g, rtol=rtol, start=done.x), g)
+
+
+def _checked(found: Refined, g: Tensor) -> Tensor:
+    if not found.left <= LOST:
+        raise RuntimeError(f"`per_sample`, backward: {g.dtype} rounds a transposed system of {g.shape[-1]} unknowns, "
+                           f"and a part of {min(found.left, 1.0):.1g} of the gradient is not known: use float64, or "
+                           "smaller tolerances, whose steps are shorter")  # fmt: skip
+    return found.x
+
+
+def _largest_part(b: Tensor, g: Tensor) -> Tensor:
+    """|b| / |g| of the sample in which it is largest."""
+    sizes = torch.linalg.vector_norm(g, dim=-1)
+    parts = torch.linalg.vector_norm(b, dim=-1) / torch.where(sizes > 0, sizes, 1.0)
+    return torch.nan_to_num(parts, nan=1.0).max()
 
 
 def _sane(product: Tensor) -> Tensor:
