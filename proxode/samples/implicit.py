@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..eager import eager
 from .field import BatchField
 from .linearised import transposed
 
@@ -33,6 +34,7 @@ class Attached(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         z, t, gamma = ctx.saved_tensors
         with ctx.f.stats.counting_backward():
