@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .eager import eager
 from .events import Event, check_function, events_of
 from .gradients import Continuous, Gradient
 from .gradients.continuous import tensors_of
@@ -31,6 +32,7 @@ from .status import Status
 from .times import number
 
 
+@eager
 def odeint(
     func: Func, y0: Any, t: Tensor, *, rtol: Any = 1e-7, atol: Any = 1e-9, method: str | Method | None = None,
     options: dict[str, Any] | None = None, event_fn: Any = None,
@@ -75,6 +77,7 @@ def odeint(
     return solution.ys
 
 
+@eager
 def odeint_adjoint(
     func: Func, y0: Any, t: Tensor, *, rtol: Any = 1e-7, atol: Any = 1e-9, method: str | Method | None = None,
     options: dict[str, Any] | None = None, event_fn: Any = None, adjoint_rtol: Any = None, adjoint_atol: Any = None,
@@ -114,6 +117,7 @@ def odeint_adjoint(
     return odeint(func, y0, t, rtol=rtol, atol=atol, method=method, options=options, event_fn=event_fn)
 
 
+@eager
 def odeint_dense(
     func: Func, y0: Any, t0: Any, t1: Any, *, rtol: Any = 1e-7, atol: Any = 1e-9,
     method: str | Method | None = None, options: dict[str, Any] | None = None,
@@ -129,6 +133,7 @@ def odeint_dense(
     return solution.evaluate
 
 
+@eager
 def odeint_event(
     func: Func, y0: Any, t0: Tensor, *, event_fn: Any, reverse_time: bool = False, odeint_interface: Any = odeint,
     **kwargs: Any,
@@ -181,6 +186,7 @@ def _ending_with_event(solution: Solution, event: int) -> tuple[Tensor, Any]:
     return solution.event_ts[event][-1], ys
 
 
+@eager
 def solve(
     func: Func, y0: Any, t0: Any, t1: Any, *, method: str | Method = "auto", inner: str | InnerSolver = "auto",
     gradient: str | Gradient = "implicit", save_at: Any = None, event: Any = None, rtol: Any = 1e-4, atol: Any = 1e-6,

@@ -15,6 +15,9 @@ def check_func(func: Any, argument: str = "func") -> None:
     """Whether func is a function, and not one of a state and a time. For every solve: it costs next to nothing."""
     if not callable(func):
         raise TypeError(f"`{argument}` must be callable as {argument}(t, y), but it is a {type(func).__name__}")
+    if isinstance(func, type) and issubclass(func, nn.Module):
+        name = func.__name__
+        raise TypeError(f"`{argument}` is the class {name}, not a module: write {name}(...)")
     called = _called(func)
     code = getattr(called, "__code__", None)
     names: tuple[str, ...] = () if code is None else code.co_varnames[: code.co_argcount]

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .eager import eager
+
 Count = Callable[[Tensor], None]
 
 
@@ -20,6 +22,7 @@ class Counted(torch.autograd.Function):
         return out.view_as(out)
 
     @staticmethod
+    @eager
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         ctx.count(grad)
         return grad, None

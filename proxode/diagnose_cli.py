@@ -150,10 +150,20 @@ def _try(f: Callable[..., Any], y0: Any, t0: float) -> None:
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         shapes = " and ".join(f"{tuple(part.shape)} {str(part.dtype).removeprefix('torch.')}" for part in parts)
+        asked = _other_dtype(error, parts[0].dtype) or "Is --y0 a state of it, and f a function of (t, y)?"
         raise TargetError(
             f"f(t, y) failed for y of shape {shapes}: {type(error).__name__}: {error} "
-            f"({Path(last.filename).name}, line {last.lineno}). Is --y0 a state of it, and f a function of (t, y)?"
+            f"({Path(last.filename).name}, line {last.lineno}). {asked}"
         ) from None
+
+
+def _other_dtype(error: Exception, dtype: torch.dtype) -> str:
+    """What to do where torch complains that the state and what f computes with are of different dtypes."""
+    said = str(error).lower()
+    other = {torch.float64: "float32", torch.float32: "float64"}.get(dtype)
+    if other is None or "double" not in said or "float" not in said:
+        return ""
+    return f"f seems to want a state in {other}: --dtype {other} makes the numbers in --y0 so"
 
 
 # Showing it

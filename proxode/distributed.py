@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .sharding import is_dtensor
+from .sharding import group_of, is_dtensor
 from .spread import is_alone
 
 ENDS = ("zero", "edge", "wrap")
@@ -71,8 +71,9 @@ def halo(x: Tensor, group: Any = None, *, dim: int = 0, width: int = 1, ends: st
     """
     if is_dtensor(x):
         raise TypeError("`x` is a DTensor: give `halo` the part of this process, x.to_local()")
-    if hasattr(group, "get_group"):
-        group = group.get_group()
+    if isinstance(group, int):
+        raise TypeError(f"`group` must be a torch process group, not {group}: write halo(x, width={group}) for rows")
+    group = group_of(group)
     if ends not in ENDS:
         raise ValueError(f"unknown `ends` {ends!r}; known are: {', '.join(ENDS)}")
     if isinstance(width, bool) or not isinstance(width, int) or width < 1:
@@ -101,8 +102,7 @@ def sum_gradients(parameters: Iterable[Tensor], group: Any = None) -> None:
     divides it, `mesh["rows"]`, not one that repeats it. All processes must call this with the same parameters; a
     gradient of None counts as zero, and DTensors, which torch adds up itself, are left alone.
     """
-    if hasattr(group, "get_group"):
-        group = group.get_group()
+    group = group_of(group)
     wanted = [p for p in parameters if p.requires_grad and not is_dtensor(p)]
     if not wanted:
         return

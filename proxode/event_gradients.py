@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .eager import eager
 from .events import Crossing, Event
 from .norms import rms_norm
 from .rough import rough_signs
@@ -100,6 +101,7 @@ class AtEvent(torch.autograd.Function):
         return t.clone(), y.clone()
 
     @staticmethod
+    @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         of_t, of_y = grads
         if torch.is_grad_enabled():

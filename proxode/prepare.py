@@ -145,7 +145,9 @@ def unknown_names(unknown: Iterable[str], known: tuple[str, ...]) -> str:
         found = difflib.get_close_matches(name, known, 1)
         if name in ELSEWHERE and name not in known:
             return f"{name!r} ({ELSEWHERE[name]})"
-        if name == "save_at" and "save_at" not in known:
+        if name == "save_at" and "times" in known:
+            return f"{name!r} (a layer calls it times, from the first to the last, in the place of t0 and t1)"
+        if name == "save_at" and "reverse" in known:  # of a Stepper
             return f"{name!r} (of `proxode.solve` only: here interpolate(t) gives the state inside of the last step)"
         if name in ARGUMENTS and name not in known:
             return f"{name!r} (of `proxode.solve` only)"

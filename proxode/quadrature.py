@@ -15,6 +15,7 @@ from torch import Tensor
 from .inner import ImplicitEquation, InnerResult, Solve
 from .norms import Norm, anywhere, count
 from .problem import Problem
+from .randomness import drawn, has_drawn
 from .structure import Structure
 from .times import Time
 from .vector_field import VectorField
@@ -104,7 +105,7 @@ def norm_of_solved(split: Split, norm: Norm) -> Norm:
 def check_unread(problem: Problem) -> None:
     """Raise if f reads what it is said not to."""
     structure, y0 = problem.structure, problem.y0.detach()
-    if not _tells(problem, y0, Split.of(problem).rest):
+    if not _tells(problem, y0, Split.of(problem).rest) or _differs(problem, y0):
         return
     for part in sorted(_checked(problem.quadrature, structure)):
         first = sum(structure.sizes[:part])
@@ -123,6 +124,15 @@ def _tells(problem: Problem, y0: Tensor, components: Tensor) -> bool:
     here = problem.f(t0, y0)
     far = (problem.f(t0, y0.index_fill(-1, components, value)) for value in FAR)
     return any(anywhere(torch.nan_to_num(there) != torch.nan_to_num(here)) for there in far)
+
+
+@torch.no_grad()
+def _differs(problem: Problem, y0: Tensor) -> bool:
+    """Does f draw random numbers, or has it two values at one place? Then its values do not tell what it reads, and to
+    say that f is random is for the solve."""
+    t0, before = problem.ts[0], drawn(y0.device)
+    here, again = problem.f(t0, y0).clone(), problem.f(t0, y0)  # a copy: f may write all its values into one tensor
+    return has_drawn(before, y0.device) or anywhere(torch.nan_to_num(here) != torch.nan_to_num(again))
 
 
 def _checked(quadrature: Any, structure: Structure) -> set[int]:

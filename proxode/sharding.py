@@ -78,6 +78,18 @@ def shardings_of(parts: tuple[Any, ...], is_tuple: bool) -> tuple[Sharding, ...]
     return found
 
 
+def group_of(group: Any) -> Any:
+    """The process group that was given as one or as a mesh; None, all processes, stays None."""
+    if hasattr(group, "get_group"):  # a mesh of one dimension
+        group = group.get_group()
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise TypeError(
+            f"`group` must be a process group (torch.distributed.group.WORLD is that of all) or a mesh of one "
+            f"dimension, not {type(group).__name__}"
+        )
+    return group
+
+
 def spread_of(y0: Any, group: Any) -> Spread | None:
     """Over which processes a solve from y0 is to be one solve: those over which y0 is divided, or those of a group that
     the user gives. None: this process is alone."""
@@ -94,11 +106,5 @@ def spread_of(y0: Any, group: Any) -> Spread | None:
         return Spread.of(groups, own, parts[0].to_local().device)
     if group is None:
         return None
-    if hasattr(group, "get_group"):  # a mesh of one dimension
-        group = group.get_group()
-    if not isinstance(group, dist.ProcessGroup):
-        raise TypeError(
-            f"`group` must be a process group (torch.distributed.group.WORLD is that of all) or a mesh of one "
-            f"dimension, not {type(group).__name__}"
-        )
+    group = group_of(group)
     return Spread.of((group,), sum(part.numel() for part in parts), parts[0].device)

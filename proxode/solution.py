@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .eager import eager
 from .status import Status
 from .steps import Steps
 
@@ -58,6 +59,7 @@ class Stats:
         else:
             self.nfe_forward += 1
 
+    @eager
     def count_product(self, grad: Tensor) -> None:
         """Book a product of backward: a hook for tensors."""
         with self.counting_backward():
@@ -187,6 +189,7 @@ class Solution:
     event_ys: tuple[Any, ...] = ()
     samples: SampleStats | None = None
 
+    @eager
     def evaluate(self, t: Any) -> Any:
         """The state at a time t between the first and the last, or at each of several, stacked in front."""
         if self.dense is None:

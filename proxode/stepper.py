@@ -10,6 +10,7 @@ import torch
 
 from .controllers import Adaptive
 from .course import Course
+from .eager import eager
 from .gradients import Gradient
 from .inner import InnerSolver
 from .methods import Method
@@ -62,6 +63,7 @@ class Stepper:
     _course: Course
     _start: tuple[Any, float]
 
+    @eager
     def __init__(
         self, func: Any, y0: Any, t0: Any, *, t1: Any = None, method: str | Method = "auto",
         inner: str | InnerSolver = "auto", gradient: str | Gradient = "implicit", rtol: Any = 1e-4, atol: Any = 1e-6,
@@ -77,6 +79,7 @@ class Stepper:
         self._begin(y0, t0, new_stats())
 
     @classmethod
+    @eager
     def resume(cls, func: Any, state: dict[str, Any], **changed: Any) -> Stepper:
         """Go on from a saved `state`, with the same steps as if there had been no break, to the last bit.
 
@@ -151,10 +154,12 @@ class Stepper:
 
     # Going on
 
+    @eager
     def step(self) -> Stepped:
         """Take the next step, after as many as are rejected."""
         return self._step(None)
 
+    @eager
     def advance(self, t: Any) -> Any:
         """Step until t, where the last step is cut, and return the state there. (With `throw=False`: the state where
         the solve failed, if it did.)"""
@@ -169,6 +174,7 @@ class Stepper:
             self._step(inner if inner.requires_grad else number(inner))
         return self.y
 
+    @eager
     def __iter__(self) -> Iterator[Stepped]:
         if self._course.problem.endless:
             raise ValueError("without `t1` the steps have no end: give it, or call step()")
@@ -177,6 +183,7 @@ class Stepper:
             if step.failure is None:
                 yield step
 
+    @eager
     def interpolate(self, t: Any) -> Any:
         """The state at a time t inside of the last step, or at each of several, stacked in front."""
         problem = self._course.problem
@@ -185,6 +192,7 @@ class Stepper:
         ys = self._course.within(inner.unbind() if inner.requires_grad else inner.tolist())
         return problem.structure.restore(ys, *times.shape)
 
+    @eager
     def restart(self, y: Any = None, t: Any = None) -> None:
         """Begin anew at (t, y), by default where the solve stands: for a state that has jumped, or a func that has
         changed. History and what was learned of func are forgotten; settings and statistics stay."""

@@ -19,7 +19,7 @@ EDGE = ("data", "paper", "diagnose_cli", "cli", "__main__", "solution_plot")
 PICTURES = {"analysis/picture.py", "analysis/diagnosis.py", "panels.py"}  # matplotlib, and the type of what it draws
 
 LAYERS = (
-    ("panels", "status", "steps"),
+    ("eager", "panels", "status", "steps"),
     ("rejections",),
     ("summary",),
     ("solution_plot",),

@@ -230,6 +230,25 @@ def test_func_must_be_callable() -> None:
         proxode.odeint(Y0, Y0, T)
 
 
+class Decay(torch.nn.Module):
+    def forward(self, t: Tensor, y: Tensor) -> Tensor:
+        return -y
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: proxode.odeint(Decay, Y0, T),
+        lambda: proxode.solve(Decay, Y0, 0.0, 1.0, per_sample=True),
+        lambda: proxode.odeint_event(Decay(), Y0, T[0], event_fn=Decay),
+        lambda: proxode.Event(Decay),
+    ],
+)
+def test_a_class_in_the_place_of_its_module_is_told(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"`\w+` is the class Decay, not a module: write Decay\(...\)"):
+        call()
+
+
 @METHODS
 def test_float64_from_f_is_cast_to_a_float32_state(method: str) -> None:
     y = proxode.odeint(lambda t, y: -y.double(), Y0.float(), T, method=method, rtol=1e-4)

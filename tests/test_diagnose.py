@@ -264,6 +264,7 @@ class Net(torch.nn.Module):
         return self.layer(y)
 
 layer = NeuralODE(Net(), 2.0)
+through_net = lambda t, y: layer.func(t, y)
 y0 = start
 """
 
@@ -316,13 +317,14 @@ def test_the_command_finds_what_is_meant(folder: Path, arguments: tuple[str, ...
         (("my_model", "--t1", "1"), "module:function"),
         (("my_modle:oscillator", "--t1", "1"), "there is no module 'my_modle'"),
         (("elsewhere/model.py:f", "--t1", "1"), "there is no file"),
-        (("my_model:oscilator", "--t1", "1"), "there are: start, oscillator, made, begin, Net, layer, y0"),
+        (("my_model:oscilator", "--t1", "1"), "there are: start, oscillator, made, begin, Net, layer, through_net, y0"),
         (("my_model:rate", "--t1", "1"), "'rate' is a float, not a function"),
         (("my_model:oscillator",), "--t1 is missing"),
         (("my_model:oscillator", "--y0", "rate", "--t1", "1"), "f(t, y) failed for y of shape () float64"),
         (("my_model:oscillator", "--y0", "nothing", "--t1", "1"), "--y0: my_model has no 'nothing'"),
         (("my_model:oscillator", "--y0", "2;0", "--t1", "1"), "is neither numbers"),
         (("my_model:Net", "--y0", "1,2,3", "--t1", "1"), "f(t, y) failed for y of shape (3,) float32"),
+        (("my_model:through_net", "--y0", "2,0", "--t1", "1"), "--dtype float32 makes the numbers in --y0 so"),
         (("my_model:oscillator", "--y0", "2,0,0", "--t1", "1"), "func returned shape (2,)"),
         (("my_model:oscillator", "--dtype", "half", "--t1", "1"), "none of float32, float64"),
         (("my_model:oscillator", "--jump-t", "a,b", "--t1", "1"), "--jump-t 'a,b' are no times"),

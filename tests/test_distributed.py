@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
+
+from proxode.distributed import halo, sum_gradients
 
 CASES = Path(__file__).with_name("distributed_cases.py")
 ROOT = CASES.parent.parent
@@ -193,6 +196,14 @@ def test_a_halo_is_what_padding_the_whole_would_give_and_its_backward_the_transp
 def test_what_cannot_be_is_said_by_every_process(of_two: list[dict[str, Any]], name: str, says: str) -> None:
     for found in of_two:
         assert says in found["refusals"][name]
+
+
+def test_a_width_in_the_place_of_the_group_is_told() -> None:
+    with pytest.raises(TypeError, match=r"`group` must be a torch process group, not 2: write halo\(x, width=2\)"):
+        halo(torch.ones(4), 2)
+    for call in (lambda: halo(torch.ones(4), "rows"), lambda: sum_gradients([torch.ones(4)], "rows")):
+        with pytest.raises(TypeError, match=r"`group` must be a process group .* not str"):
+            call()
 
 
 DYING = """

@@ -50,6 +50,19 @@ def test_pixels_are_spread_over_their_cells() -> None:
     assert torch.equal(x, dequantise(pixels, torch.Generator().manual_seed(0)))
 
 
+@pytest.mark.parametrize("pixels", [torch.rand(2, 1, 4, 4), torch.tensor([256]), torch.tensor([-1.0])])
+def test_pixels_that_are_no_whole_numbers_are_refused(pixels: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"whole numbers from 0 to 255.*\(pixels \* 255\).round\(\)"):
+        dequantise(pixels)
+
+
+def test_pixels_that_were_not_scaled_are_refused_by_the_flow() -> None:
+    made = image_flow((1, 4, 4), hidden=(8,))
+    for pixels in (torch.randint(0, 256, (2, 1, 4, 4)), torch.full((2, 1, 4, 4), 2.0)):
+        with pytest.raises(ValueError, match=r"pixels must lie in \[0, 1\].*dequantise"):
+            made.log_prob(pixels)
+
+
 def test_bits_of_a_uniform_density() -> None:
     """8 bits, and one less on half of the cube."""
     assert float(bits_per_dim(torch.zeros(()), 784)) == pytest.approx(8.0)

@@ -131,6 +131,8 @@ def test_it_is_copied_saved_and_shown() -> None:
 def test_what_is_wrong_is_said_at_once() -> None:
     with pytest.raises(TypeError, match="`func` must be callable"):
         NeuralODE(3.0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"'save_at' \(a layer calls it times"):
+        NeuralODE(Linear(), save_at=torch.tensor([0.0, 1.0]))
     with pytest.raises(TypeError, match="unknown options: 'toleranec'"):
         NeuralODE(Linear(), toleranec=1)
     with pytest.raises(ValueError, match="method"):

@@ -150,6 +150,30 @@ def test_a_part_that_is_read_is_named(method: str) -> None:
         proxode.solve(f, start(), 0.0, 1.0, method=method, quadrature=(1, 2))
 
 
+@pytest.mark.parametrize("method", ["auto", "bdf", "dopri5"])
+def test_of_a_random_func_it_is_said_that_it_is_random(method: str) -> None:
+    """It is no reader of the quadrature."""
+    torch.manual_seed(0)
+
+    def f(t: Any, y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        rate = torch.nn.functional.dropout(-y[0], 0.5)
+        return rate, rate.sum(-1)
+
+    run = proxode.solve(f, (X0, X0[:, 0]), 0.0, 1.0, method=method, quadrature=1, throw=False, rtol=1e-1, atol=1e-1)
+    assert run.status in (proxode.Status.RANDOM, proxode.Status.NOISY)
+
+
+def test_of_a_func_whose_sums_are_of_another_order_every_time_it_is_not_said_that_it_reads() -> None:
+    calls = iter(range(10**6))
+
+    def f(t: Any, y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        rate = -y[0] * (1.0 + 1e-15 * (next(calls) % 2))
+        return rate, rate.sum(-1)
+
+    run = proxode.solve(f, (X0, X0[:, 0]), 0.0, 1.0, method="bdf", quadrature=1)
+    assert torch.allclose(run.ys[0][-1], X0 * math.exp(-1.0), rtol=1e-3)
+
+
 def test_a_func_that_is_nan_by_itself_is_reported_as_ever() -> None:
     with pytest.raises(proxode.SolverError):
         proxode.solve(lambda t, y: (y[0] * math.nan, y[0].sum(-1)), (X0, X0[:, 0]), 0.0, 1.0, quadrature=1)

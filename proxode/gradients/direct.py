@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..eager import eager
 from ..inner import ImplicitEquation, InnerResult, Solve
 from ..loop import Plan, integrate
 from ..norms import two_norm
@@ -103,6 +104,7 @@ class OnlyReverse(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
+    @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         if has_tangents():
             raise NotImplementedError(

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..eager import eager
 from .tangent import refuse_tangents
 
 
@@ -28,6 +29,7 @@ class Outputs(torch.autograd.Function):
         return ys
 
     @staticmethod
+    @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(

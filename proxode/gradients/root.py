@@ -17,6 +17,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from ..eager import eager
 from ..solution import Stats
 from ..spread import over
 from .captured import pull
@@ -69,6 +70,7 @@ class Root(torch.autograd.Function):
         return out
 
     @staticmethod
+    @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         (g,) = grads
         x, *inputs = ctx.saved_tensors
@@ -164,6 +166,7 @@ class Call(torch.autograd.Function):
         return tuple(value.detach() for value in evaluated(function, args).moved)
 
     @staticmethod
+    @eager
     def backward(ctx: Any, *ws: Any) -> Any:
         function, args = ctx.function, ctx.saved_tensors
         with function.stats.counting_backward():

@@ -21,6 +21,12 @@ class Logit(nn.Module):
 
     def forward(self, x: Tensor, *, reverse: bool = False, **unused: Any) -> tuple[Tensor, Tensor]:
         shrunk = x.sigmoid() if reverse else self.alpha + (1 - 2 * self.alpha) * x
+        if not reverse and not bool(((shrunk > 0) & (shrunk < 1)).all()):
+            low, high = x.detach().aminmax()
+            raise ValueError(
+                f"pixels must lie in [0, 1] for the logit, but they reach from {float(low):g} to {float(high):g}: "
+                "dequantise(pixels) makes them so of whole numbers from 0 to 255"
+            )
         slope = math.log(1 - 2 * self.alpha)
         if reverse:
             log_det = F.logsigmoid(x) + F.logsigmoid(-x) - slope
@@ -42,6 +48,11 @@ class Squeeze(nn.Module):
 def dequantise(pixels: Tensor, generator: Generator | None = None, *, levels: int = 256) -> Tensor:
     """Whole numbers from 0 to levels - 1, uniformly spread over their cells of [0, 1]."""
     x = pixels.to(torch.get_default_dtype()) if not pixels.is_floating_point() else pixels
+    if not bool(((x >= 0) & (x < levels) & (x == x.floor())).all()):
+        raise ValueError(
+            f"`pixels` must be whole numbers from 0 to {levels - 1}: of numbers that are scaled to [0, 1] make them by "
+            f"(pixels * {levels - 1}).round()"
+        )
     noise = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=x.device)
     return (x + noise) / levels
 

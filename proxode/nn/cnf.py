@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from ..eager import eager
 from ..methods import method_of
 from .divergence import NOISES, draw_noise, exact_divergence, hutchinson
 from .neural_ode import NeuralODE
@@ -45,6 +46,7 @@ class CNF(NeuralODE):
         super().__init__(net, t1, t0=t0, **solver)
         self.divergence, self.noise = divergence, noise
 
+    @eager
     def forward(
         self, x: Tensor, *, reverse: bool = False, generator: Generator | None = None, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -58,6 +60,7 @@ class CNF(NeuralODE):
         z, log_det = self.integrate(field, (x, x.new_zeros(len(x))), reverse=reverse, quadrature=quadrature)
         return z, log_det
 
+    @eager
     def transport(self, x: Tensor, *, reverse: bool = False) -> Tensor:
         """Only the samples, without the price of the divergence."""
         moved: Tensor = self.integrate(self.func, x, reverse=reverse)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .. import Solution, SolverError, Stats, solve
 from ..calls import check_call, check_func
 from ..configure import SOLVE_OPTIONS
+from ..eager import eager
 from ..gradients import Gradient
 from ..inner import InnerSolver
 from ..methods import Method, method_of
@@ -76,15 +77,18 @@ class NeuralODE(nn.Module):
         }  # fmt: skip
         self.stats = None
 
+    @eager
     def forward(self, y0: Any, *, reverse: bool = False) -> Any:
         """The state at the end. With `reverse` y0 is the state at the last time, and that at the first comes back."""
         return self.integrate(self.func, y0, reverse=reverse)
 
+    @eager
     def integrate(self, func: Callable[..., Any], y0: Any, *, reverse: bool = False, **options: Any) -> Any:
         """`forward` with another function in the place of `func`, one that belongs to this pass alone, and options."""
         solution = self._solution(func, y0, reverse, options)
         return _at_end(solution) if self.times is None else solution.ys
 
+    @eager
     def solve(self, y0: Any, *, reverse: bool = False, **options: Any) -> Solution:
         """The whole `Solution` of what `forward` does: its states, costs and status, for `summary()` and `plot()`.
         Options stand for those of the layer in this solve: `layer.solve(y0, rtol=1e-7, atol=1e-9)`."""
