@@ -15,7 +15,7 @@ from .controllers import Adaptive, Controller, FixedGrid
 from .gradients import SETTINGS, Gradient, gradient_of
 from .grid import make_grid
 from .inner import ImplicitEquation, InnerResult, InnerSolver, Solve, Stop, inner_solvers, solve_equation
-from .inner.blame import blamed
+from .inner.blame import blamed, is_steered
 from .loop import Plan
 from .methods import Method, Proximal, method_of
 from .norms import Norm, largest, rms_norm, tolerance_scale, two_norm
@@ -133,7 +133,8 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
     split = None if problem.quadrature is None else Split.of(problem)
     size = problem.f.size if split is None else split.unknowns
     inner = options.get("inner", "auto")
-    inner_solvers(inner, size=size, lr=lr if eta is None else 1.0)  # what is wrong with them is said at once
+    # What is wrong with them is said at once.
+    steered = any(map(is_steered, inner_solvers(inner, size=size, lr=lr if eta is None else 1.0)))
 
     def inner_for(equation: ImplicitEquation) -> tuple[InnerSolver, ...]:
         length = lr if eta is None else eta / abs(number(equation.gamma))
@@ -184,7 +185,7 @@ def _make_solve(problem: Problem, options: dict[str, Any], share: float | None) 
             f.proven |= result.iterations > 0 and result.size <= result.tol  # and not by being noise
             return result
         f.unsolved += 1
-        return blamed(result, equation, guess, stop, failures=f.unsolved, proven=f.proven)
+        return blamed(result, equation, guess, stop, failures=f.unsolved, proven=f.proven, steered=steered)
 
     whole = solve if split is None else solve_without_rest(split, solve)
     return whole, KAPPA if tol is None else tol, backward_rtol_of(problem, tol)

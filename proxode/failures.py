@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,22 +11,31 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from .controllers import Controller
+from .inner import InnerResult
+from .jump import Jump, jump_near
 from .methods.base import Method, Step
 from .norms import all_finite, largest
 from .problem import Problem
 from .randomness import is_random
-from .rejections import FAILED
-from .remedies import HELD, PARAMETERS, UNDEFINED, for_equation, for_many_steps
+from .rejections import FAILED, FEW, REJECTED
+from .remedies import (
+    GROWS,
+    HELD,
+    LEAVE_OUT,
+    MAY_JUMP,
+    PARAMETERS,
+    STEPPED_OVER,
+    UNDEFINED,
+    for_equation,
+    for_many_steps,
+    for_stop,
+)
 from .solution import Failure
 from .status import Status
 from .times import Time, number
 
 UNDERFLOW = 10 * 2.0**-52  # step over time: what is left of the step when it is added (Hairer)
 GROWN = 1e6  # times the first state, from which a solution may be growing without bound
-GROWS = (
-    "see whether the solution should grow without bound (a sign in f, weights that are too large?); else ask for a "
-    "shorter time, or scale the state"
-)
 NEAR = 10.0  # times the size of the solution: states up to there are near it
 NOT_FINITE = (Status.NON_FINITE, Status.INNER_NON_FINITE, Status.STEP_UNDERFLOW)  # that a bad parameter may explain
 AHEAD = (1e-9, 1e-6, 1e-3)  # of the way: where f is looked at after an underflow
@@ -45,17 +55,44 @@ def stopped(
 ) -> Failure:  # fmt: skip
     """No more steps, or none that is short enough; `state` is that of the controller."""
     where = " between two outputs" if problem.limited_by_output and not problem.endless else ""
-    detail, advice = "", ""
+    detail = f"limit {max_steps:,}{where}, " if status is Status.MAX_STEPS else ""
+    detail += f"method {method.name}, {_size(problem, y)}"
+    if status is Status.RANDOM or (method.adaptive and is_random(problem.f, number(t), y)):
+        return _located(Status.RANDOM, problem, t, t1, detail)
     if status is Status.MAX_STEPS:
-        detail = f"limit {max_steps:,}{where}, "
-        advice = for_many_steps(controller, state, can_adapt=method.adapting().adaptive)
-    detail += f"method {method.name}, {_size(problem, y)}{_unsolved(problem, y)}"
-    if method.adaptive and is_random(problem.f, number(t), y):
-        status, advice = Status.RANDOM, ""
-    elif status is Status.STEP_UNDERFLOW:
-        detail += _ahead(problem, number(t), y)
-        advice = UNDEFINED if _mostly_undefined(problem, y) and not _grown(problem, y) else ""
-    return _located(status, problem, t, t1, detail, advice)
+        held = for_many_steps(controller, state, can_adapt=method.adapting().adaptive)
+        if held:
+            return _located(status, problem, t, t1, detail, held)
+    more, cause = _cause(status, problem, t, t1, y)
+    advice = for_stop(status, cause=cause, explicit=not method.implicit, exact=y.dtype == torch.float64)
+    return _located(status, problem, t, t1, detail + more, advice)
+
+
+def _cause(status: Status, problem: Problem, t: Time, t1: Time, y: Tensor) -> tuple[str, str]:
+    """What has stopped the solve, and what to do about it; nothing where there is no sign of a cause."""
+    stats, jump = problem.stats, _jump(problem, t, t1, y)
+    unsolved = stats.n_inner_failed > FAILED * stats.n_steps
+    failed = f", {stats.n_inner_failed:,} inner solves failed" if unsolved else ""
+    if jump is not None:
+        where = f"in component {jump.component} between states {jump.apart:.1g} apart"
+        return f"{failed}, f jumps by {jump.size:.3g} {where}", STEPPED_OVER
+    ahead = _ahead(problem, number(t), y) if status is Status.STEP_UNDERFLOW else ""
+    undefined = _mostly_undefined(problem, y) and (unsolved or status is Status.STEP_UNDERFLOW)
+    said = f"{failed}: {_undefined(problem, y)}{ahead}" if unsolved and undefined else f"{failed}{ahead}"
+    if _grown(problem, y) or undefined or ahead:
+        return said, GROWS if _grown(problem, y) else UNDEFINED
+    if unsolved and not problem.f.has_derivative(t, y):
+        return f"{failed}: the derivative of f is nan or infinite there", Status.INNER_NO_DERIVATIVE.advice
+    if unsolved:
+        return f"{failed}: look at `inner` first, if it was given, and whether f jumps in y", f"{LEAVE_OUT}; {MAY_JUMP}"
+    rejected = stats.n_rejected > REJECTED * stats.n_steps and stats.n_steps >= FEW
+    return "", MAY_JUMP if rejected else ""
+
+
+def _jump(problem: Problem, t: Time, t1: Time, y: Tensor) -> Jump | None:
+    """Where several processes have the state nobody sees all of it."""
+    seen = problem.f.spread is None and problem.stats.n_steps >= FEW
+    return jump_near(problem.f, number(t), y, number(t1) - number(t)) if seen else None
 
 
 def without_start(problem: Problem, method: Method, slope: Tensor) -> Failure:
@@ -80,9 +117,19 @@ def step_failure(
     met = problem.f.undefined
     undefined = met is not None and number(t0) < met.t <= number(t1) and _is_near(problem, y0)
     detail += f"; {_undefined(problem, y0)}" if undefined else ""
+    if not undefined and _has_no_derivative(problem, t0, y0, inner):
+        inner = replace(inner, status=Status.INNER_NO_DERIVATIVE)
     unknowns = problem.y0.shape[-1] if problem.f.spread is None else math.inf
     advice = for_equation(inner, unknowns, can_adapt=method.adapting().adaptive, held=held, undefined=undefined)
     return _located(inner.status, problem, t0, t1, detail, advice)
+
+
+def _has_no_derivative(problem: Problem, t: Time, y: Tensor, inner: InnerResult) -> bool:
+    """Where the step began. Of a parameter or a state that is nan another word is said."""
+    if inner.status.final or not inner.iterations:
+        return False
+    with torch.no_grad():
+        return all_finite(problem.f(t, y)) and not problem.f.has_derivative(t, y)
 
 
 def standing_still(problem: Problem, method: Method, t: Time, t1: Time, y: Tensor) -> Failure:
@@ -95,15 +142,6 @@ def standing_still(problem: Problem, method: Method, t: Time, t1: Time, y: Tenso
     detail += f", {_undefined(problem, y)}" if undefined else ""
     advice = GROWS if _grown(problem, y) else UNDEFINED if undefined else ""
     return _located(Status.NON_FINITE, problem, t, t1, detail, advice)
-
-
-def _unsolved(problem: Problem, y: Tensor) -> str:
-    """A word about the inner solver, where it may be what is wrong."""
-    failed = problem.stats.n_inner_failed
-    if failed <= FAILED * problem.stats.n_steps:
-        return ""
-    blame = "look at `inner` first, and whether f jumps in y"
-    return f", {failed:,} inner solves failed: {_undefined(problem, y) if _mostly_undefined(problem, y) else blame}"
 
 
 def _mostly_undefined(problem: Problem, y: Tensor) -> bool:

@@ -15,6 +15,10 @@ PLACES = 4  # that are named
 FALL = 8.0  # by which steps from one time get shorter before one is accepted, where f jumps
 BACK = 0.25  # of the length before, to which they grow again
 SOON = 6  # steps, within which they do that after a jump: a front is followed, and its steps stay short
+JUMPS = (
+    "in t: give the times as `jump_t`; in y, as sign and round do: make it continuous, `tanh(y / e)` for `sign(y)`, or "
+    "find the crossing by an event, for a step that crosses it may be wrong"
+)
 
 
 def crowds(steps: Steps) -> list[tuple[float, int]]:
@@ -57,13 +61,12 @@ def reason(steps: Steps) -> str:
     sharp = [t for t in jumps(steps) if not found or min(abs(t - crowd) for crowd in found) <= APART * _span(steps)]
     if sharp or not there:
         return (
-            f"{there}: f may jump (give the times as `jump_t`; if it jumps where the state crosses something, an event "
-            "finds that), be random (dropout), or be rounded more coarsely than the tolerances ask for (float64, "
-            "larger rtol)"
+            f"{there}: f may jump ({JUMPS}), be random (dropout), or be rounded more coarsely than the tolerances ask "
+            "for (float64, larger rtol)"
         )
     return (
-        f"{there}: there is a jump of f or a steep front of the solution. If f jumps give the time as `jump_t`; a "
-        "front has to be followed, and costs these steps at any rate"
+        f"{there}: there is a jump of f ({JUMPS}) or a steep front of the solution, which has to be followed, and "
+        "costs these steps at any rate"
     )
 
 

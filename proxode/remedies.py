@@ -15,6 +15,18 @@ HELD = "lower `min_step`, which forbids the shorter step that is needed here"
 SHORTER, ADAPT = "take smaller steps", ", or leave out `step_size`: steps then adapt"
 LOOK = "look at f there (a division, a log, a root?), or at its parameters: a loss that overflowed before"
 JUMPS = "see that f does not jump in y (sign, round)"
+LOOSEN = "loosen rtol and atol"
+FOLLOWS = f"{LOOSEN}, which the tolerance of equations follows without `inner_tol`"
+CONTINUOUS = "make it continuous (`tanh(y / e)` for `sign(y)`), or find the crossing by an event"
+MAY_JUMP = f"f may jump in y (sign, round, the derivative of abs, a table): then {CONTINUOUS}; in t: give `jump_t`"
+LOOK_AHEAD = "f may jump in t (give `jump_t`) or in y (make it continuous), or be nan just ahead: look at it near there"
+LEAVE_OUT = "leave out `inner` and its options, if they were given"
+STEPPED_OVER = f"{CONTINUOUS}: looser tolerances only step over the jump"
+GROWS = (
+    "see whether the solution should grow without bound (a sign in f, weights that are too large?): then ask for a "
+    "shorter time, or scale the state. If not, tighten atol, below the size of every component that matters: larger "
+    "errors may lead one astray, as below zero, from where the solution runs away"
+)
 OTHERS = "choose another inner solver: 'anderson', 'newton_krylov', 'fr'"
 UNDEFINED = (
     "look at f near there (a root, a log or a power of a negative number?): keep its argument where it has a value, or "
@@ -33,9 +45,9 @@ def for_equation(inner: InnerResult, unknowns: float, *, can_adapt: bool, held: 
     if undefined:
         return f"{UNDEFINED if inner.iterations else LOOK}; else {ways[0]}"
     if status is Status.INNER_MAX_ITERATIONS and not held:
-        ways.append("raise `inner_max_iters`, loosen `inner_tol`")
+        ways.append(f"raise `inner_max_iters`, {FOLLOWS}")
     elif status is Status.INNER_STAGNATED:
-        ways.append(f"{JUMPS}, loosen `inner_tol`, use float64")
+        ways.append(f"{JUMPS}, {FOLLOWS}, use float64")
     elif status is Status.INNER_NON_FINITE:
         ways.append(LOOK)
     elif status not in (Status.INNER_MAX_ITERATIONS, Status.INNER_DIVERGED, Status.INNER_OUTSIDE_RADIUS):
@@ -55,6 +67,18 @@ def for_many_steps(controller: Controller, state: Any, *, can_adapt: bool) -> st
         whole = f", which makes {count:,} steps of the whole way" if count > 0 else ""
         return f"raise `step_size`{whole}{ADAPT if can_adapt else ''}; or {MORE_STEPS}"
     return f"raise `max_step`, which keeps the steps short; or {MORE_STEPS}" if state.h >= controller.max_step else ""
+
+
+def for_stop(status: Status, *, cause: str, explicit: bool, exact: bool) -> str:
+    """Where there are no more steps, or none that is short enough. `cause`: what to do about one that was found, or is
+    likely; loosened tolerances would only hide it. `exact`: is the state float64?"""
+    if status is Status.MAX_STEPS:
+        ways = [f"{cause}; else {MORE_STEPS}" if cause else f"{MORE_STEPS}, {LOOSEN}"]
+    else:
+        ways = [cause or f"{LOOK_AHEAD}; else {LOOSEN}", *([] if exact else ["use float64"])]
+    if explicit and cause != STEPPED_OVER:
+        ways.append("use 'auto' or 'bdf' if the problem is stiff")
+    return ", ".join(ways)
 
 
 def _has_length(solver: str) -> bool:

@@ -24,13 +24,14 @@ class Status(Enum):
     )
     MAX_STEPS = (
         "the number of steps reached its limit",
-        "raise `max_num_steps` (`max_steps` in `solve`), loosen rtol and atol, use 'auto' or 'bdf' if the problem is "
-        "stiff and the method explicit",
+        "raise `max_num_steps` (`max_steps` in `solve`), see that f does not jump in y (sign, round), loosen rtol and "
+        "atol if it does not, use 'auto' or 'bdf' if the problem is stiff and the method explicit",
     )
     STEP_UNDERFLOW = (
         "underflow in dt: the step became smaller than the rounding of the time",
-        "f may be discontinuous, nan just ahead, or its solution grow without bound: look at f near there; else loosen "
-        "rtol and atol, use float64, or 'bdf' if the method is explicit and the problem stiff",
+        "f may jump (in t: give `jump_t`; in y: make it continuous), be nan just ahead, or its solution grow without "
+        "bound (if it should not, tighten atol): look at f near there; else loosen rtol and atol, use float64, or "
+        "'bdf' if the method is explicit and the problem stiff",
     )
     RANDOM = (
         "f is random: two values at the same time and state differ",
@@ -43,8 +44,9 @@ class Status(Enum):
     )
     INNER_MAX_ITERATIONS = (
         "the inner solver used all its iterations without reaching its tolerance",
-        "raise `inner_max_iters`, loosen `inner_tol`, take smaller steps, or choose a faster inner solver "
-        "('newton' up to some thousand unknowns, else 'newton_krylov')",
+        "raise `inner_max_iters`, loosen rtol and atol, which the tolerance of equations follows without `inner_tol`, "
+        "take smaller steps, or choose a faster inner solver ('newton' up to some thousand unknowns, else "
+        "'newton_krylov')",
     )
     INNER_DIVERGED = (
         "the inner solver diverged",
@@ -61,12 +63,18 @@ class Status(Enum):
     )
     INNER_STAGNATED = (
         "the inner solver stopped making progress above its tolerance",
-        "see that f does not jump in y (sign, round); loosen `inner_tol`, take smaller steps, use float64, or choose "
-        "another inner solver ('newton' up to some thousand unknowns, else 'newton_krylov')",
+        "see that f does not jump in y (sign, round); loosen rtol and atol, which the tolerance of equations follows "
+        "without `inner_tol`, take smaller steps, use float64, or choose another inner solver ('newton' up to some "
+        "thousand unknowns, else 'newton_krylov')",
     )
     INNER_NON_FINITE = (
         "the inner solver met a nan or infinite value",
         "take smaller steps, lower `inner_lr` or leave it out, or look at f near there",
+    )
+    INNER_NO_DERIVATIVE = (
+        "an equation was not solved, and the derivative of f is nan or infinite there",
+        "look at f there: a sqrt or a power below one at 0? Add a small number below the root, `torch.sqrt(y + 1e-6)`, "
+        "begin as far from 0, or take explicit steps ('dopri5'), which need no derivative",
     )
     INNER_AT_FAULT = (
         "the inner solver has solved no equation yet, and one plain iteration comes nearer to solving this one: it is "
@@ -109,4 +117,4 @@ class Status(Enum):
     @property
     def final(self) -> bool:
         """Whether no shorter step can mend it."""
-        return self in (Status.RANDOM, Status.INNER_AT_FAULT)
+        return self in (Status.RANDOM, Status.INNER_NO_DERIVATIVE, Status.INNER_AT_FAULT)

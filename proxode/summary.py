@@ -186,7 +186,8 @@ def advice(solution: Solved) -> Iterator[str]:
         counts = solution.status.ok or solution.status.name == "MAX_STEPS"  # else the failure has a better reason
         if counts and stats.n_rejected > REJECTED * stats.n_steps:
             yield f"{share(stats.n_rejected, stats.n_steps)} of the steps were rejected{reason(stats.steps)}"
-        told = solution.failure is not None and solution.failure.advice  # that f is at fault, or the length of steps
+        failure = solution.failure  # that may have told of f, of the solver, or of the length of steps
+        told = failure is not None and (failure.advice or failure.status.final)
         if stats.n_inner_failed > FAILED * stats.n_steps and not told:
             yield (
                 f"{counted(stats.n_inner_failed)} not solved, in {stats.n_steps:,} steps: leave out `inner` and "

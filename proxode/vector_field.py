@@ -226,6 +226,11 @@ class VectorField(Function):
         except RuntimeError:  # what autograd refuses, such as tensors of inference mode; f's own errors come again
             return None
 
+    def has_derivative(self, t: Time, y: Tensor) -> bool:
+        """Whether df/dy is finite, as far as one product tells."""
+        with torch.no_grad():
+            return all_finite(self.jvp(t, y, rough_signs(y, 3).expand_as(y)))
+
     def depends_on_state(self, t: Time, y: Tensor) -> bool:
         """Whether f moves with y, by a difference: what autograd should have seen."""
         with torch.no_grad():

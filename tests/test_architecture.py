@@ -26,7 +26,7 @@ LAYERS = (
     ("_version", "autocast", "calls", "counted", "duals", "recording", "roots"),
     ("solution", "spares", "sparse", "spread", "times"),
     ("norms", "observers", "reuse", "rough", "sharding"),
-    ("randomness",),
+    ("jump", "randomness"),
     ("structure",),
     ("compiled", "logs", "progress"),
     ("function", "jacobian"),

@@ -154,3 +154,33 @@ def test_sums_in_another_order_near_an_equilibrium_are_not_random(inner: str) ->
     with torch.no_grad():
         solution = proxode.solve(f, y0, 0.0, 10.0, method="bdf", inner=inner, rtol=1e-5, atol=1e-5, throw=False)
     assert solution.status.ok
+
+
+def root(t: Tensor, y: Tensor) -> Tensor:
+    return torch.sqrt(y) - 0.1 * y
+
+
+ROOTS: dict[str, dict[str, Any]] = {
+    "bdf": {"method": "bdf"}, "euler": {"method": "backward_euler"}, "anderson": {"method": "bdf", "inner": "anderson"},
+    "fixed": {"method": "bdf2", "step_size": 0.1}, "fr": {"method": "bdf2", "step_size": 0.1, "inner": "fr"},
+    "fixed anderson": {"method": "bdf2", "step_size": 0.1, "inner": "anderson"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("options", ROOTS.values(), ids=ROOTS)
+def test_a_root_of_what_is_zero_has_no_derivative_and_the_solver_is_not_blamed(
+    options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    y0 = torch.tensor([0.0, 1.0], dtype=dtype)
+    with torch.no_grad():
+        stuck = proxode.solve(root, y0, 0.0, 1.0, throw=False, **options)
+        own = {name: value for name, value in options.items() if name != "inner"}
+        beside = proxode.solve(lambda t, y: root(t, y + 1e-6), y0, 0.0, 1.0, **own)
+        begun = proxode.solve(root, y0 + torch.tensor([1e-6, 0.0], dtype=dtype), 0.0, 1.0, **own)
+        explicit = proxode.solve(root, y0, 0.0, 1.0, method="dopri5")
+    assert stuck.status is Status.INNER_NO_DERIVATIVE and stuck.stats.n_steps < 20
+    assert "torch.sqrt(y + 1e-6)" in stuck.message and "inner_lr" not in stuck.message
+    assert "leave out `inner`" not in stuck.summary()
+    assert beside.status.ok and begun.status.ok and explicit.status.ok
+    assert torch.allclose(beside.ys[-1], begun.ys[-1], atol=1e-2)

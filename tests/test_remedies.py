@@ -147,6 +147,35 @@ def test_a_step_size_that_asks_for_too_many_steps_is_what_to_raise(method: str, 
     assert "has event_fn a change of sign?" in str(caught.value)
 
 
+def robertson(t: Tensor, y: Tensor) -> Tensor:
+    a, b, c = y
+    return torch.stack([-0.04 * a + 1e4 * b * c, 0.04 * a - 1e4 * b * c - 3e7 * b * b, 3e7 * b * b])
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-2])
+def test_a_solution_that_ran_away_asks_for_a_tighter_atol_which_keeps_it(tol: float) -> None:
+    y0 = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    advice = failed(robertson, y0, 1e5, rtol=tol, atol=tol).message.split("What to try: ")[1]
+    assert "should grow without bound" in advice and "tighten atol, below the size of every component" in advice
+    assert not any(word in advice for word in ("loosen", "float64", "'bdf'"))
+    with torch.no_grad():
+        kept = proxode.solve(robertson, y0, 0.0, 1e5, rtol=tol, atol=1e-6)
+    assert kept.status is Status.SUCCESS and kept.ys[-1].sum().item() == pytest.approx(1.0, abs=1e-2)
+
+
+@pytest.mark.parametrize("inner", ["newton", "gd"])
+def test_equations_follow_rtol_and_atol_and_no_tolerance_of_their_own_is_to_be_loosened(inner: str) -> None:
+    y0 = torch.ones(2, dtype=torch.float64)
+    options: dict[str, Any] = {"method": "bdf2", "step_size": 0.02, "inner": inner, "inner_max_iters": 5}
+    cubic: Callable[[Tensor, Tensor], Tensor] = lambda t, y: -20 * torch.sin(y) ** 3  # noqa: E731
+    for tight in ({"rtol": 1e-8, "atol": 1e-8}, {"inner_tol": 1e-12}):
+        said = failed(cubic, y0, 0.2, **tight, **options)
+        assert said.status is Status.INNER_MAX_ITERATIONS and "loosen `inner_tol`" not in said.message
+        assert "loosen rtol and atol, which the tolerance of equations follows without `inner_tol`" in said.message
+    assert proxode.solve(cubic, y0, 0.0, 0.2, rtol=1e-4, atol=1e-4, **options).status is Status.SUCCESS
+    assert not any("loosen `inner_tol`" in status.advice for status in Status)
+
+
 # What is refused at the door
 
 

@@ -126,7 +126,7 @@ class Anderson(InnerSolver):
         """In a linear equation the residual shrinks once in sqrt(1 + gamma |J|) iterations (and at last in as many as
         there are unknowns): one that needs thousands is not lost for that."""
         most, patience = super().limits(state, hurried=hurried)
-        slow = int(min(state.lr**-0.5, state.unknowns))
+        slow = int(min(state.lr**-0.5, state.unknowns)) if state.lr > 0.0 else 0  # nan where f has no derivative
         return max(most, SLOW * slow), max(patience, slow)
 
     def shortcut(self, state: AndersonState) -> Believed | None:
