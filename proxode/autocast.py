@@ -25,6 +25,16 @@ def autocast_changed(state: tuple[tuple[bool, torch.dtype], ...]) -> bool:
 
 
 @contextmanager
+def uncast() -> Iterator[None]:
+    """A block in which nothing is cast: f has the state of its own, and what solves for it needs all digits."""
+    if not ANY_ENABLED() or autocast_state() is OFF:
+        yield
+        return
+    with as_before(OFF):
+        yield
+
+
+@contextmanager
 def as_before(state: tuple[tuple[bool, torch.dtype], ...]) -> Iterator[None]:
     """A block with the given state of autocast."""
     states = state or tuple((False, torch.get_autocast_dtype(kind)) for kind in KINDS)

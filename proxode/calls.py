@@ -9,6 +9,11 @@ from torch import nn
 
 STATES = {"h", "state", "u", "x", "y", "z"}  # names that nobody gives to a time
 TIMES = {"t", "time"}
+NO_GRAPH = ("does not require grad and does not have a grad_fn", "differentiated Tensors does not require grad")
+OWN_DERIVATIVE = (
+    "If func takes a derivative of its own (torch.autograd.grad): a solver evaluates it without a graph too. Write it "
+    "in `with torch.enable_grad():`, of a y that has asked for it, `y = y.requires_grad_()`"
+)
 
 
 def check_func(func: Any, argument: str = "func") -> None:
@@ -35,6 +40,10 @@ def call(func: Any, t: Any, y: Any) -> Any:
         return func(t, y)
     except TypeError:
         check_call(func)
+        raise
+    except RuntimeError as error:
+        if any(said in str(error) for said in NO_GRAPH):
+            raise RuntimeError(f"{error}\n{OWN_DERIVATIVE}") from error
         raise
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .autocast import uncast
 from .gradients import Direct, Gradient, Implicit
 from .gradients.captured import check_seen
 from .inner import Solve
@@ -54,7 +55,7 @@ class Course:
 
     def begin(self) -> None:
         self.recorded = torch.is_grad_enabled()
-        with outside_inference_mode():
+        with outside_inference_mode(), uncast():
             self.failure = self.walk.begin()
         if self.failure is None:
             self._note()
@@ -73,7 +74,7 @@ class Course:
         walk, f = self.walk, self.problem.f
         self._check_untouched()
         t0, y0 = walk.t, walk.y
-        with outside_inference_mode():
+        with outside_inference_mode(), uncast():
             recording = torch.is_grad_enabled()
             if recording:
                 self._link()
@@ -123,7 +124,7 @@ class Course:
             fixed = not isinstance(point, Tensor) and point in ends
             return ends[number(point)] if fixed else step.interpolant.evaluate(point)
 
-        with outside_inference_mode(), torch.set_grad_enabled(recorded and torch.is_grad_enabled()):
+        with outside_inference_mode(), uncast(), torch.set_grad_enabled(recorded and torch.is_grad_enabled()):
             return torch.stack([at(point) for point in points])
 
     def detach(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .autocast import uncast
 from .eager import eager
 from .events import Crossing, Event
 from .norms import rms_norm
@@ -101,6 +102,7 @@ class AtEvent(torch.autograd.Function):
         return t.clone(), y.clone()
 
     @staticmethod
+    @uncast()
     @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         of_t, of_y = grads

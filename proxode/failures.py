@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from .controllers import Controller
 from .inner import InnerResult
-from .jump import Jump, jump_near
+from .jump import Jump, jump_near, undefined_near
 from .methods.base import Method, Step
 from .norms import all_finite, largest
 from .problem import Problem
@@ -79,6 +79,8 @@ def _cause(status: Status, problem: Problem, t: Time, t1: Time, y: Tensor) -> tu
     ahead = _ahead(problem, number(t), y) if status is Status.STEP_UNDERFLOW else ""
     undefined = _mostly_undefined(problem, y) and (unsolved or status is Status.STEP_UNDERFLOW)
     said = f"{failed}: {_undefined(problem, y)}{ahead}" if unsolved and undefined else f"{failed}{ahead}"
+    if status is Status.STEP_UNDERFLOW and not (undefined or ahead or unsolved) and _ends(problem, t, t1, y):
+        undefined, said = True, ", f is nan or infinite for states near this one"
     if _grown(problem, y) or undefined or ahead:
         return said, GROWS if _grown(problem, y) else UNDEFINED
     if unsolved and not problem.f.has_derivative(t, y):
@@ -93,6 +95,10 @@ def _jump(problem: Problem, t: Time, t1: Time, y: Tensor) -> Jump | None:
     """Where several processes have the state nobody sees all of it."""
     seen = problem.f.spread is None and problem.stats.n_steps >= FEW
     return jump_near(problem.f, number(t), y, number(t1) - number(t)) if seen else None
+
+
+def _ends(problem: Problem, t: Time, t1: Time, y: Tensor) -> bool:
+    return problem.f.spread is None and undefined_near(problem.f, number(t), y, number(t1) - number(t))
 
 
 def without_start(problem: Problem, method: Method, slope: Tensor) -> Failure:

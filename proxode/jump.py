@@ -1,5 +1,6 @@
-"""Does f jump in y? Between two states the change of a continuous f shrinks with their distance, that of a jump stays.
-A front that is steep, and a problem that is stiff, look like a jump to a step that is too long, and do not to this."""
+"""Does f jump in y, or end? Between two states the change of a continuous f shrinks with their distance, that of a
+jump stays. A front that is steep, and a problem that is stiff, look like a jump to a step that is too long, and do not
+to this."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .norms import largest
+from .norms import all_finite, largest
 from .rough import rough_signs
 
 FACTOR = 100.0  # from one distance to the next at which it is looked for, the first is that of a step
@@ -18,6 +19,7 @@ HALVES = 30  # of a distance; what is still there is no front
 SMALL = 1e-3  # of f: a jump that is smaller is not what stops a solve
 ULPS, LOUD = 8.0, 10.0  # from the state, where f tells how it is rounded; times that, from which a change is none of it
 SIDES = (1.0, 4.0, 16.0)  # times the last distance: f on one side of a jump
+LENGTHS = (1.0, 10.0, 100.0)  # of steps
 EVEN = 0.1  # of the jump, by which it may differ there
 
 
@@ -27,6 +29,15 @@ class Jump(NamedTuple):
     component: int  # of f, that changes most
     size: float
     apart: float  # the states
+
+
+@torch.no_grad()
+def undefined_near(f: Callable[[Any, Tensor], Tensor], t: float, y: Tensor, h: float) -> bool:
+    """Has f no finite value ahead of y along its slope, at about the length of a step? An explicit step meets that in
+    its stages, and only its refusal tells."""
+    y = y.detach()
+    slope = f(t, y).clone()
+    return all_finite(slope) and not all(all_finite(f(t, y + length * h * slope)) for length in LENGTHS)
 
 
 @torch.no_grad()

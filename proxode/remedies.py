@@ -29,8 +29,8 @@ GROWS = (
 )
 OTHERS = "choose another inner solver: 'anderson', 'newton_krylov', 'fr'"
 UNDEFINED = (
-    "look at f near there (a root, a log or a power of a negative number?): keep its argument where it has a value, or "
-    "end the solve before"
+    "look at f near there (a root, a log or a power of a negative number?): keep its argument where it has a value "
+    "(`y.clamp(min=1e-6)`), or end the solve before"
 )
 MORE_STEPS = "raise `max_num_steps` (`max_steps` in `solve`)"
 PARAMETERS = "look at the loss and its gradient before the last step of the optimiser: one of them has overflowed"
@@ -75,8 +75,8 @@ def for_stop(status: Status, *, cause: str, explicit: bool, exact: bool) -> str:
     if status is Status.MAX_STEPS:
         ways = [f"{cause}; else {MORE_STEPS}" if cause else f"{MORE_STEPS}, {LOOSEN}"]
     else:
-        ways = [cause or f"{LOOK_AHEAD}; else {LOOSEN}", *([] if exact else ["use float64"])]
-    if explicit and cause != STEPPED_OVER:
+        ways = [cause or f"{LOOK_AHEAD}; else {LOOSEN}", *([] if exact or cause == UNDEFINED else ["use float64"])]
+    if explicit and cause not in (STEPPED_OVER, UNDEFINED):
         ways.append("use 'auto' or 'bdf' if the problem is stiff")
     return ", ".join(ways)
 

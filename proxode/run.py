@@ -8,6 +8,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
+from .autocast import uncast
 from .collective import check_collective
 from .configure import DOOR_OPTIONS
 from .controllers import Adaptive
@@ -67,7 +68,7 @@ def run(
         check_transposed(problem)
         # torchdiffeq, at whose door one is not `strict`, counts the steps between two outputs.
         decides = isinstance(plan.controller, Adaptive) or plan.method.implicit  # by a state, about its steps
-        with over(spread if spread is not None or decides else LOCKSTEP):
+        with uncast(), over(spread if spread is not None or decides else LOCKSTEP):
             solution = gradient.solve(replace(problem, events=events, limited_by_output=not strict), plan)
         solution.inner_tol = plan.inner_tol
         solution.status = remark(problem, plan, solution)

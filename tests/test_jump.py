@@ -84,3 +84,24 @@ def test_a_jump_is_told_from_a_front_and_from_a_root(dtype: torch.dtype, h: floa
     assert found is not None and found.component == 1 and found.size == pytest.approx(2.0) and found.apart < 1e-7
     assert near(lambda v: torch.tanh(v / 1e-5)) is None and near(lambda v: v.abs() ** 0.5) is None
     assert near(lambda v: v.abs()) is None and near(lambda v: 1e3 * v) is None
+
+
+ENDS: dict[str, F] = {
+    "root": lambda t, y: -torch.sqrt(y),
+    "power": lambda t, y: -0.7 * y**0.5,
+    "two tanks": lambda t, y: torch.stack([-torch.sqrt(y[0]), torch.sqrt(y[0]) - torch.sqrt(y[1]) - 1]),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("method", ["auto", "dopri5", "tsit5", "bdf"])
+def test_a_solution_that_leaves_where_f_has_values_is_no_jump(method: str, dtype: torch.dtype, name: str) -> None:
+    """A tank that is empty: explicit stages meet nan, and steps shrink."""
+    y0 = torch.tensor([0.5, 0.4], dtype=dtype) if name == "two tanks" else torch.tensor([0.5], dtype=dtype)
+    stuck = solved(ENDS[name], y0, 3.0, method=method, max_steps=5_000)
+    said, advice = stuck.message.split("What to try: ")
+    assert not stuck.status.ok and "f is nan or infinite" in said
+    assert advice.startswith("look at f near there (a root") and "jump" not in advice and "'auto'" not in advice
+    kept = solved(lambda t, y: ENDS[name](t, y.clamp(min=1e-6)), y0, 3.0, method=method)
+    assert kept.status.ok

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..autocast import uncast
 from ..eager import eager
 from ..inner import ImplicitEquation, InnerResult, Solve
 from ..loop import Plan, integrate
@@ -104,6 +105,7 @@ class OnlyReverse(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
+    @uncast()
     @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         if has_tangents():

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..autocast import uncast
 from ..eager import eager
 from .tangent import refuse_tangents
 
@@ -29,6 +30,7 @@ class Outputs(torch.autograd.Function):
         return ys
 
     @staticmethod
+    @uncast()
     @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         if torch.is_grad_enabled():

@@ -17,6 +17,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from ..autocast import uncast
 from ..eager import eager
 from ..solution import Stats
 from ..spread import over
@@ -70,6 +71,7 @@ class Root(torch.autograd.Function):
         return out
 
     @staticmethod
+    @uncast()
     @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         (g,) = grads
@@ -166,6 +168,7 @@ class Call(torch.autograd.Function):
         return tuple(value.detach() for value in evaluated(function, args).moved)
 
     @staticmethod
+    @uncast()
     @eager
     def backward(ctx: Any, *ws: Any) -> Any:
         function, args = ctx.function, ctx.saved_tensors

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..autocast import uncast
 from ..calls import check_func
 from ..gradients.tangent import refuse_transforms, refuse_vmap
 from ..norms import rms_norm
@@ -46,6 +47,7 @@ def solve_samples(
     check_func(func)
     f = BatchField(func, structure, new_stats(), sign)
     flat = f.flatten(y0)
+    flat = flat.clone() if flat.is_inference() else flat
     asked, absolute = (tolerance(name, tol, structure, f, flat) for name, tol in (("rtol", rtol), ("atol", atol)))
     relative = asked.clamp(min=LEAST_RTOL * torch.finfo(flat.dtype).eps)
     share, reserve = step_shares(flat.detach(), relative.amax(-1), absolute.amax(-1), way)
@@ -54,7 +56,7 @@ def solve_samples(
     name = method if isinstance(method, str) else "auto"
     f.stats.steps.method = name
     f.drawn = drawn(flat.device)
-    with observed(observers, Trip(name, 0.0, 1.0, flat.numel(), f.stats, samples=size)) as ending:
+    with uncast(), observed(observers, Trip(name, 0.0, 1.0, flat.numel(), f.stats, samples=size)) as ending:
         outputs, place = run(batch, way)
         ending.status = Status.SUCCESS
     noisy = has_drawn(f.drawn, flat.device) and is_random(f, batch.t0, batch.y0)

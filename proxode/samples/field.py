@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..autocast import as_before, autocast_changed, autocast_state
 from ..counted import counted
 from ..reuse import Argument
 from ..solution import Stats
@@ -51,6 +52,7 @@ class BatchField:
         self.plain = not structure.is_tuple and len(structure.shapes[0]) == 2
         self.wanted = torch.is_grad_enabled()  # may anybody want a gradient?
         self._argument = Argument()
+        self._autocast = autocast_state()  # of the solve, as in function.py
         self.drawn: Tensor | None = None  # how far torch's generator was when the solve began
         self.captures = False  # has f been seen to depend on something that wants one?
 
@@ -71,6 +73,9 @@ class BatchField:
         return counted(out, self.stats.count_product) if out.requires_grad else out
 
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
+        if autocast_changed(self._autocast):
+            with as_before(self._autocast):
+                return self.evaluate(t, y)
         when = (t if self.onward else self.sign * t).to(y.dtype)
         out = self._argument.call(self.func, y, when, y if self.plain else self.restore(y))
         check_output(out, self.structure, y)

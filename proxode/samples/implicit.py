@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..autocast import uncast
 from ..eager import eager
 from .field import BatchField
 from .linearised import transposed
@@ -32,6 +33,7 @@ class Attached(torch.autograd.Function):
         return z.clone()
 
     @staticmethod
+    @uncast()
     @eager
     def backward(ctx: Any, *grads: Any) -> Any:
         if torch.is_grad_enabled():  # torch's `once_differentiable` says so too late: a second derivative would be zero
