@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
 
 import torch
 
@@ -32,6 +34,18 @@ def uncast() -> Iterator[None]:
         return
     with as_before(OFF):
         yield
+
+
+def uncasting(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, in such a block. (`uncast` as a decorator has code of contextlib's around it, which `eager`
+    could not mark.)"""
+
+    @wraps(backward)
+    def inner(*args: Any) -> Any:
+        with uncast():
+            return backward(*args)
+
+    return inner
 
 
 @contextmanager

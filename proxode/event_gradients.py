@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .autocast import uncast
+from .autocast import uncasting
 from .eager import eager
 from .events import Crossing, Event
 from .norms import rms_norm
@@ -102,8 +102,8 @@ class AtEvent(torch.autograd.Function):
         return t.clone(), y.clone()
 
     @staticmethod
-    @uncast()
     @eager
+    @uncasting
     def backward(ctx: Any, *grads: Any) -> Any:
         of_t, of_y = grads
         if torch.is_grad_enabled():

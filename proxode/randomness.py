@@ -32,11 +32,16 @@ def randomness(f: Callable[[Any, Tensor], Tensor], t: Any, y: Tensor) -> float:
 
 @torch.no_grad()
 def is_random(f: Callable[[Any, Tensor], Tensor], t: Any, y: Tensor) -> bool:
-    """Whether two values differ by more than rounding explains. Near an equilibrium f is what is left of large terms,
-    and sums in another order change all of that: a third value, a little way off, tells how large the terms are."""
+    """Whether two values differ, and f has drawn random numbers for them, or by more than rounding explains. Near an
+    equilibrium f is what is left of large terms, and sums in another order change all of that: a third value, a little
+    way off, tells how large the terms are."""
     y = y.detach()
+    before = drawn(y.device)
     a, b = f(t, y).clone(), f(t, y).clone()
-    if not difference(a, b) > SAME:
+    apart = difference(a, b)
+    if apart > 0 and has_drawn(before, y.device):
+        return True
+    if not apart > SAME:
         return False
     moved = f(t, y + MOVE * (y.abs() + rms_norm(y)) * rough_signs(y, 5))
     apart, terms = (float(two_norm(x.reshape(-1))) for x in (a - b, moved - a))

@@ -184,3 +184,20 @@ def test_a_root_of_what_is_zero_has_no_derivative_and_the_solver_is_not_blamed(
     assert "leave out `inner`" not in stuck.summary()
     assert beside.status.ok and begun.status.ok and explicit.status.ok
     assert torch.allclose(beside.ys[-1], begun.ys[-1], atol=1e-2)
+
+
+@pytest.mark.parametrize("method", ["auto", "bdf"])
+@pytest.mark.parametrize("size", [1e-3, 1e-2, 1e-1])
+def test_noise_in_what_is_slow_is_not_hidden_by_what_is_fast(size: float, method: str) -> None:
+    """It is far below the rounding of the stiff terms times the distance to their rest; that f has drawn it tells."""
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        x, z = y.unbind(-1)
+        return torch.stack([1000 * (torch.cos(z) - x), size * torch.randn_like(z)], -1)
+
+    torch.manual_seed(0)
+    y0 = torch.stack([torch.zeros(4), torch.linspace(-2, 2, 4)], -1)
+    with torch.no_grad():
+        solution = proxode.solve(f, y0, 0.0, 2.0, method=method, max_steps=2_000, throw=False)
+    assert solution.status in (Status.RANDOM, Status.NOISY) and "eval()" in solution.summary()
+    assert solution.stats.n_steps < 500

@@ -173,3 +173,22 @@ def test_times_in_the_place_of_the_last_one_are_told_where_they_belong() -> None
         NeuralODE(lambda t, y: -y, times)
     with pytest.raises(TypeError, match="`t1` and `times` exclude each other"):
         NeuralODE(lambda t, y: -y, 2.0, times=times)
+
+
+@pytest.mark.parametrize("name", ["rtol", "atol", "method", "inner", "gradient", "step_size"])
+def test_a_setting_that_would_change_no_solve_is_refused(name: str) -> None:
+    layer = NeuralODE(lambda t, y: -y, 2.0)
+    with pytest.raises(AttributeError, match=rf"layer.settings\['{name}'\] = .*layer.solve\(y0, {name}="):
+        setattr(layer, name, 1e-6)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_ends_are_those_of_the_times_where_there_are_such(trained: bool) -> None:
+    times = torch.linspace(0.0, 1.0, 3)
+    layer = NeuralODE(lambda t, y: -y, times=nn.Parameter(times) if trained else times)
+    with pytest.raises(AttributeError, match="`t1` of this NeuralODE is that of its `times`"):
+        layer.t1 = 3.0
+    free = NeuralODE(lambda t, y: -y)
+    free.t1 = 3.0
+    free.settings |= {"rtol": 1e-7, "atol": 1e-9}
+    assert float(free(torch.ones(1))) == pytest.approx(math.exp(-3.0), rel=1e-5)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..autocast import uncast
+from ..autocast import uncasting
 from ..eager import eager
 from ..inner import ImplicitEquation, InnerResult, Solve
 from ..loop import Plan, integrate
@@ -105,8 +105,8 @@ class OnlyReverse(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    @uncast()
     @eager
+    @uncasting
     def backward(ctx: Any, *grads: Any) -> Any:
         if has_tangents():
             raise NotImplementedError(

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..autocast import uncast
+from ..autocast import uncasting
 from ..eager import eager
 from .tangent import refuse_tangents
 
@@ -30,8 +30,8 @@ class Outputs(torch.autograd.Function):
         return ys
 
     @staticmethod
-    @uncast()
     @eager
+    @uncasting
     def backward(ctx: Any, *grads: Any) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(

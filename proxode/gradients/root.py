@@ -17,7 +17,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from ..autocast import uncast
+from ..autocast import uncasting
 from ..eager import eager
 from ..solution import Stats
 from ..spread import over
@@ -71,8 +71,8 @@ class Root(torch.autograd.Function):
         return out
 
     @staticmethod
-    @uncast()
     @eager
+    @uncasting
     def backward(ctx: Any, *grads: Any) -> Any:
         (g,) = grads
         x, *inputs = ctx.saved_tensors
@@ -168,8 +168,8 @@ class Call(torch.autograd.Function):
         return tuple(value.detach() for value in evaluated(function, args).moved)
 
     @staticmethod
-    @uncast()
     @eager
+    @uncasting
     def backward(ctx: Any, *ws: Any) -> Any:
         function, args = ctx.function, ctx.saved_tensors
         with function.stats.counting_backward():

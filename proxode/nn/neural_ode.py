@@ -18,6 +18,7 @@ from ..methods import Method, method_of
 from ..prepare import unknown_names
 
 LAYER_OPTIONS = (*SOLVE_OPTIONS, "max_steps", "per_sample", "progress", "step_size")
+SETTINGS = ("method", "inner", "gradient", "rtol", "atol", *LAYER_OPTIONS)
 OWN = ("func", "t0", "t1", "times")  # of a layer, the same in every solve
 
 
@@ -50,8 +51,8 @@ class NeuralODE(nn.Module):
         check_call(func)
         unknown = sorted(set(options) - set(LAYER_OPTIONS))
         if unknown:
-            names = ("t1", "t0", "times", "method", "inner", "gradient", "rtol", "atol", *LAYER_OPTIONS)
-            raise TypeError(f"NeuralODE got unknown options: {unknown_names(unknown, names)}")
+            names = unknown_names(unknown, ("t1", "t0", "times", *SETTINGS))
+            raise TypeError(f"NeuralODE got unknown options: {names}")
         is_row = isinstance(times, Tensor) and times.dim() == 1 and len(times) > 1 and times.is_floating_point()
         if times is not None and not is_row:
             raise TypeError(
@@ -76,6 +77,15 @@ class NeuralODE(nn.Module):
             "method": method, "inner": inner, "gradient": gradient, "rtol": rtol, "atol": atol, **options,
         }  # fmt: skip
         self.stats = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Names that would be an attribute and change no solve are refused."""
+        if name in SETTINGS:
+            raise AttributeError(f"a NeuralODE has no attribute {name!r}: write layer.settings[{name!r}] = ..., or "
+                                 f"give it to one solve, layer.solve(y0, {name}=...)")  # fmt: skip
+        if name in ("t0", "t1") and getattr(self, "times", None) is not None:
+            raise AttributeError(f"`{name}` of this NeuralODE is that of its `times`: assign those")
+        super().__setattr__(name, value)
 
     @eager
     def forward(self, y0: Any, *, reverse: bool = False) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..autocast import uncast
+from ..autocast import uncasting
 from ..eager import eager
 from .field import BatchField
 from .linearised import transposed
@@ -33,8 +33,8 @@ class Attached(torch.autograd.Function):
         return z.clone()
 
     @staticmethod
-    @uncast()
     @eager
+    @uncasting
     def backward(ctx: Any, *grads: Any) -> Any:
         if torch.is_grad_enabled():  # torch's `once_differentiable` says so too late: a second derivative would be zero
             raise NotImplementedError(
